@@ -1,0 +1,22 @@
+# Compiler settings shared by every target of this project.
+
+find_package(Threads REQUIRED)
+
+# mori_target(<target>): the language level, warnings and instrumentation that all our code is built with.
+function(mori_target target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
+  if(MORI_WARNINGS_AS_ERRORS)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(MORI_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${MORI_SANITIZE} -fno-omit-frame-pointer
+                                             -fno-sanitize-recover=all)
+    target_link_options(${target} PRIVATE -fsanitize=${MORI_SANITIZE})
+  endif()
+  if(MORI_COVERAGE)
+    target_compile_options(${target} PRIVATE --coverage -fprofile-update=atomic)
+    target_link_options(${target} PRIVATE --coverage)
+  endif()
+endfunction()

@@ -1,0 +1,1 @@
+# Installation: library, headers, CMake package, pkg-config file.

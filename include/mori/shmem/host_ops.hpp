@@ -1,0 +1,324 @@
+// Host API: put, get, atomics, signals, waits, fence and quiet, inline on the peer's memory.
+//
+// Addresses named `dest`, `source` on the remote side, `target`, `ivar` and `sig_addr` are
+// symmetric addresses of this PE. A call costs an address computation and the access itself. Calls
+// are local to the caller: the target PE takes no part. They may run from any thread of the PE. 32-
+// and 64-bit integers are the types of atomics, signals and waits; such addresses are aligned to
+// their size.
+//
+// Memory model. Puts and gets are blocking in the sense of OpenSHMEM: on return the source may be
+// reused (put) or the data is there (get); a put is visible to its target at the latest after
+// `ShmemQuiet()`, `ShmemBarrierAll()`, or a signal that its target waits for. `…Nbi` forms may
+// complete as late as the next `ShmemQuiet()`. Atomics are single copies in the order acquire and
+// release, on one word, for CPUs of one node.
+//
+// Errors: a PE out of range, an address outside the heap, a range that leaves it, a call before
+// init or after finalize. Calls that return `int` give an `ErrorCode`; calls that return a value
+// give 0. The sentence is in `ShmemLastError()`, and logged.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "mori/shmem/types.hpp"
+
+namespace mori::shmem {
+
+/// What an inline operation reads: published at init, emptied at finalize, never freed.
+struct HostContext {
+  std::uintptr_t heap_base;  ///< symmetric addresses are [heap_base, heap_base + heap_bytes)
+  std::uint64_t heap_bytes;  ///< 0: every address takes the out-of-line path
+  std::byte* const*
+      peer_bases;       ///< of each PE's heap in this address space; null where not reached
+  std::uint32_t n_pes;  ///< 0: not initialised
+  std::uint32_t my_pe;
+};
+static_assert(std::is_trivially_copyable_v<HostContext> && sizeof(HostContext) == 32,
+              "programs compiled earlier read this layout");
+
+namespace detail {
+
+/// The calling thread's context; one without PEs until the thread has one. Initial-exec: a plain
+/// load from the thread pointer.
+extern MORI_SHMEM_API __thread const HostContext* host_context
+    __attribute__((tls_model("initial-exec")));
+
+/// Out-of-line part of `PeerPointer()`: binds the thread to the process's only PE, looks addresses
+/// up, and turns what remains into an error. `what` names the operation in the message.
+MORI_SHMEM_API std::byte* SlowPeerPointer(const void* address, std::size_t bytes, int pe,
+                                          const char* what);
+/// Code of the error that `SlowPeerPointer()` just reported.
+MORI_SHMEM_API int LastCode();
+/// Waits beyond the inline spinning: yields, then sleeps; watches the peers. `value` holds the bits
+/// of a 32- or 64-bit integer.
+MORI_SHMEM_API int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp,
+                            std::uint64_t value);
+MORI_SHMEM_API int ReportBadWord(const void* address, const char* what);
+
+inline std::byte* PeerPointer(const void* address, std::size_t bytes, int pe, const char* what) {
+  const HostContext& context = *host_context;
+  const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(address) - context.heap_base;
+  if (static_cast<std::uint32_t>(pe) < context.n_pes && bytes <= context.heap_bytes &&
+      offset <= context.heap_bytes - bytes) {
+    if (std::byte* base = context.peer_bases[pe]; base != nullptr) return base + offset;
+  }
+  return SlowPeerPointer(address, bytes, pe, what);
+}
+
+template <typename T>
+inline constexpr bool kIsWord =
+    std::is_integral_v<T> && !std::is_same_v<T, bool> && (sizeof(T) == 4 || sizeof(T) == 8);
+
+/// The peer's copy of an aligned word, or null with the error reported.
+template <typename T>
+inline T* PeerWord(const T* address, int pe, const char* what) {
+  static_assert(kIsWord<T>, "32- and 64-bit integers");
+  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(T) != 0) {
+    ReportBadWord(address, what);
+    return nullptr;
+  }
+  return reinterpret_cast<T*>(PeerPointer(address, sizeof(T), pe, what));
+}
+
+inline void CpuRelax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#endif
+}
+
+template <typename T>
+inline bool Holds(T left, Cmp cmp, T right) {
+  switch (cmp) {
+    case Cmp::kEq: return left == right;
+    case Cmp::kNe: return left != right;
+    case Cmp::kGt: return left > right;
+    case Cmp::kGe: return left >= right;
+    case Cmp::kLt: return left < right;
+    case Cmp::kLe: return left <= right;
+  }
+  return false;
+}
+
+}  // namespace detail
+
+// ---- put and get
+// --------------------------------------------------------------------------------------------
+
+/// Copies `bytes` from local `source` to `dest` on `pe`. Any alignment; source and destination do
+/// not overlap.
+inline int ShmemPutMem(void* dest, const void* source, std::size_t bytes, int pe) {
+  std::byte* to = detail::PeerPointer(dest, bytes, pe, "put");
+  if (to == nullptr) return detail::LastCode();
+  std::memcpy(to, source, bytes);
+  return 0;
+}
+
+/// Copies `bytes` from `source` on `pe` to local `dest`.
+inline int ShmemGetMem(void* dest, const void* source, std::size_t bytes, int pe) {
+  const std::byte* from = detail::PeerPointer(source, bytes, pe, "get");
+  if (from == nullptr) return detail::LastCode();
+  std::memcpy(dest, from, bytes);
+  return 0;
+}
+
+/// The same, complete at the latest at the next `ShmemQuiet()`.
+inline int ShmemPutMemNbi(void* dest, const void* source, std::size_t bytes, int pe) {
+  return ShmemPutMem(dest, source, bytes, pe);
+}
+inline int ShmemGetMemNbi(void* dest, const void* source, std::size_t bytes, int pe) {
+  return ShmemGetMem(dest, source, bytes, pe);
+}
+
+/// Typed forms; `count` in elements.
+template <typename T>
+inline int ShmemPut(T* dest, const T* source, std::size_t count, int pe) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return ShmemPutMem(dest, source, count * sizeof(T), pe);
+}
+template <typename T>
+inline int ShmemGet(T* dest, const T* source, std::size_t count, int pe) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return ShmemGetMem(dest, source, count * sizeof(T), pe);
+}
+
+/// One element. `ShmemG()` returns a zero value on error.
+template <typename T>
+inline int ShmemP(T* dest, T value, int pe) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::byte* to = detail::PeerPointer(dest, sizeof(T), pe, "p");
+  if (to == nullptr) return detail::LastCode();
+  std::memcpy(to, &value, sizeof(T));
+  return 0;
+}
+template <typename T>
+inline T ShmemG(const T* source, int pe) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T value{};
+  if (const std::byte* from = detail::PeerPointer(source, sizeof(T), pe, "g")) {
+    std::memcpy(&value, from, sizeof(T));
+  }
+  return value;
+}
+
+// ---- atomics
+// ---------------------------------------------------------------------------------------------------
+// One list: each operation with and without the old value. Fetching forms return 0 on error.
+
+template <typename T>
+inline T ShmemAtomicFetch(const T* target, int pe) {
+  const T* word = detail::PeerWord(target, pe, "atomic fetch");
+  return word != nullptr ? __atomic_load_n(word, __ATOMIC_ACQUIRE) : T{};
+}
+template <typename T>
+inline int ShmemAtomicSet(T* target, T value, int pe) {
+  T* word = detail::PeerWord(target, pe, "atomic set");
+  if (word == nullptr) return detail::LastCode();
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+  return 0;
+}
+template <typename T>
+inline T ShmemAtomicSwap(T* target, T value, int pe) {
+  T* word = detail::PeerWord(target, pe, "atomic swap");
+  return word != nullptr ? __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL) : T{};
+}
+/// Stores `value` where `expected` was found. @return what was found.
+template <typename T>
+inline T ShmemAtomicCompareSwap(T* target, T expected, T value, int pe) {
+  T* word = detail::PeerWord(target, pe, "atomic compare-swap");
+  if (word == nullptr) return T{};
+  __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  return expected;
+}
+template <typename T>
+inline T ShmemAtomicFetchAdd(T* target, T value, int pe) {
+  T* word = detail::PeerWord(target, pe, "atomic fetch-add");
+  return word != nullptr ? __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL) : T{};
+}
+template <typename T>
+inline T ShmemAtomicFetchInc(T* target, int pe) {
+  return ShmemAtomicFetchAdd(target, T{1}, pe);
+}
+template <typename T>
+inline T ShmemAtomicFetchAnd(T* target, T value, int pe) {
+  T* word = detail::PeerWord(target, pe, "atomic fetch-and");
+  return word != nullptr ? __atomic_fetch_and(word, value, __ATOMIC_ACQ_REL) : T{};
+}
+template <typename T>
+inline T ShmemAtomicFetchOr(T* target, T value, int pe) {
+  T* word = detail::PeerWord(target, pe, "atomic fetch-or");
+  return word != nullptr ? __atomic_fetch_or(word, value, __ATOMIC_ACQ_REL) : T{};
+}
+template <typename T>
+inline T ShmemAtomicFetchXor(T* target, T value, int pe) {
+  T* word = detail::PeerWord(target, pe, "atomic fetch-xor");
+  return word != nullptr ? __atomic_fetch_xor(word, value, __ATOMIC_ACQ_REL) : T{};
+}
+template <typename T>
+inline int ShmemAtomicAdd(T* target, T value, int pe) {
+  T* word = detail::PeerWord(target, pe, "atomic add");
+  if (word == nullptr) return detail::LastCode();
+  __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+  return 0;
+}
+template <typename T>
+inline int ShmemAtomicInc(T* target, int pe) {
+  return ShmemAtomicAdd(target, T{1}, pe);
+}
+template <typename T>
+inline int ShmemAtomicAnd(T* target, T value, int pe) {
+  T* word = detail::PeerWord(target, pe, "atomic and");
+  if (word == nullptr) return detail::LastCode();
+  __atomic_fetch_and(word, value, __ATOMIC_ACQ_REL);
+  return 0;
+}
+template <typename T>
+inline int ShmemAtomicOr(T* target, T value, int pe) {
+  T* word = detail::PeerWord(target, pe, "atomic or");
+  if (word == nullptr) return detail::LastCode();
+  __atomic_fetch_or(word, value, __ATOMIC_ACQ_REL);
+  return 0;
+}
+template <typename T>
+inline int ShmemAtomicXor(T* target, T value, int pe) {
+  T* word = detail::PeerWord(target, pe, "atomic xor");
+  if (word == nullptr) return detail::LastCode();
+  __atomic_fetch_xor(word, value, __ATOMIC_ACQ_REL);
+  return 0;
+}
+
+// ---- ordering
+// ----------------------------------------------------------------------------------------------------
+
+/// Orders: what this thread put to a PE before is visible there before what it puts there
+/// afterwards.
+inline void ShmemFence() { std::atomic_thread_fence(std::memory_order_release); }
+
+/// Completes: all puts and atomics of this thread are visible to every PE on return.
+inline int ShmemQuiet() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return 0;
+}
+
+// ---- signals and waits
+// ----------------------------------------------------------------------------------------
+
+/// Puts `bytes`, then sets or adds `signal` at `sig_addr` on the same PE: who sees the signal by a
+/// wait, a test or `ShmemSignalFetch()` sees the data.
+inline int ShmemPutMemSignal(void* dest, const void* source, std::size_t bytes,
+                             std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe) {
+  std::uint64_t* word = detail::PeerWord(sig_addr, pe, "put-with-signal");
+  if (word == nullptr) return detail::LastCode();
+  if (const int code = ShmemPutMem(dest, source, bytes, pe); code != 0) return code;
+  // Release: pairs with the acquiring load of the waiting PE; the data is written before the signal
+  // shows.
+  if (op == SignalOp::kSet) {
+    __atomic_store_n(word, signal, __ATOMIC_RELEASE);
+  } else {
+    __atomic_fetch_add(word, signal, __ATOMIC_RELEASE);
+  }
+  return 0;
+}
+inline int ShmemPutMemSignalNbi(void* dest, const void* source, std::size_t bytes,
+                                std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op,
+                                int pe) {
+  return ShmemPutMemSignal(dest, source, bytes, sig_addr, signal, op, pe);
+}
+
+/// This PE's signal word. Acquire: data put with the signal is visible.
+inline std::uint64_t ShmemSignalFetch(const std::uint64_t* sig_addr) {
+  return __atomic_load_n(sig_addr, __ATOMIC_ACQUIRE);
+}
+
+/// Whether `*ivar cmp value` holds now, on this PE's copy. Acquire where it does.
+template <typename T>
+inline bool ShmemTest(const T* ivar, Cmp cmp, T value) {
+  static_assert(detail::kIsWord<T>, "32- and 64-bit integers");
+  return detail::Holds(__atomic_load_n(ivar, __ATOMIC_ACQUIRE), cmp, value);
+}
+
+/// Returns 0 once `*ivar cmp value` holds on this PE's copy; kPeerLost if a PE dies or leaves while
+/// it does not.
+template <typename T>
+inline int ShmemWaitUntil(const T* ivar, Cmp cmp, T value) {
+  for (int spin = 0; spin < 64; ++spin) {
+    if (ShmemTest(ivar, cmp, value)) return 0;
+    detail::CpuRelax();
+  }
+  return detail::SlowWait(ivar, sizeof(T), std::is_signed_v<T>, cmp,
+                          static_cast<std::uint64_t>(value));
+}
+
+/// As `ShmemWaitUntil()` on a signal word. @param fetched  receives the value seen, unless null.
+inline int ShmemSignalWaitUntil(const std::uint64_t* sig_addr, Cmp cmp, std::uint64_t value,
+                                std::uint64_t* fetched = nullptr) {
+  const int code = ShmemWaitUntil(sig_addr, cmp, value);
+  if (code == 0 && fetched != nullptr) *fetched = ShmemSignalFetch(sig_addr);
+  return code;
+}
+
+}  // namespace mori::shmem
