@@ -1,0 +1,103 @@
+"""How a PyTorch group or an MPI communicator carries the unique id from its rank 0 to the others.
+
+What travels is a ticket of fixed size: the id, or why rank 0 has none, so that then every rank
+raises the same error instead of waiting for an id that never comes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mori import _core
+from mori._core import ErrorCode
+from mori.shmem.errors import ShmemError
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ProcessGroup
+
+TICKET_BYTES = 1024
+
+
+def find_torch_group(name: str) -> ProcessGroup:
+    """The process group registered as `name`."""
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        raise ShmemError(
+            "this PyTorch was built without torch.distributed; use shmem_init_attr() with a"
+            " unique id",
+            ErrorCode.UNSUPPORTED,
+        )
+    from torch._C import _distributed_c10d
+
+    resolve: Any = _distributed_c10d._resolve_process_group
+    try:
+        group: ProcessGroup = resolve(name)
+    except (RuntimeError, ValueError) as error:
+        raise ShmemError(
+            f'no PyTorch process group is registered as "{name}"; after init_process_group() add'
+            f' torch._C._distributed_c10d._register_process_group("{name}", dist.group.WORLD)',
+            ErrorCode.INVALID_ARGUMENT,
+        ) from error
+    return group
+
+
+def share_over_torch(group: ProcessGroup) -> bytes:
+    """The id that the group's rank 0 makes. Collective over the group."""
+    import torch
+    from torch.distributed import BroadcastOptions
+
+    content = _make_ticket() if group.rank() == 0 else bytes(TICKET_BYTES)
+    ticket = torch.tensor(list(content), dtype=torch.uint8, device=_carrying_device(group))
+    options = BroadcastOptions()
+    options.rootRank = 0
+    group.broadcast([ticket], options).wait()
+    return _open_ticket(bytes(ticket.tolist()))
+
+
+def _carrying_device(group: ProcessGroup) -> torch.device:
+    """CPU if the group can broadcast from there, else what its backend needs."""
+    import torch
+
+    kinds = {device.type for device in group._device_types}
+    if "cpu" in kinds or not kinds:
+        return torch.device("cpu")
+    return torch.device(kinds.pop())
+
+
+def share_over_mpi(communicator: Any, rank: int, world_size: int) -> bytes:
+    """The id that rank 0 of an mpi4py communicator makes. Collective over the communicator."""
+    required = ("Get_rank", "Get_size", "bcast")
+    if not all(hasattr(communicator, name) for name in required):
+        raise ShmemError(
+            f"mpi_comm is of type {type(communicator).__name__}; it must be an mpi4py communicator"
+            " such as mpi4py.MPI.COMM_WORLD",
+            ErrorCode.INVALID_ARGUMENT,
+        )
+    own_rank, own_size = communicator.Get_rank(), communicator.Get_size()
+    ticket = communicator.bcast(_make_ticket() if own_rank == 0 else None, root=0)
+    if (rank, world_size) != (own_rank, own_size):
+        raise ShmemError(
+            f"rank is {rank} of {world_size}, but in the communicator this process is rank"
+            f" {own_rank} of {own_size}",
+            ErrorCode.INVALID_ARGUMENT,
+        )
+    return _open_ticket(ticket)
+
+
+def _make_ticket() -> bytes:
+    """One byte of code, then the id or the sentence."""
+    try:
+        code, content = ErrorCode.OK, _core.get_unique_id()
+    except ShmemError as error:
+        sentence = f"rank 0 could not make the unique id: {error}"
+        code, content = error.code, sentence.encode()[: TICKET_BYTES - 1]
+    return (bytes([code]) + content).ljust(TICKET_BYTES, b"\0")
+
+
+def _open_ticket(ticket: bytes) -> bytes:
+    code, content = ErrorCode(ticket[0]), ticket[1:]
+    if code is not ErrorCode.OK:
+        raise ShmemError(content.rstrip(b"\0").decode(errors="replace"), code)
+    return content[: _core.UNIQUE_ID_BYTES]

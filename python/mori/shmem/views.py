@@ -1,0 +1,146 @@
+"""Symmetric memory as arrays: numpy, torch, and whatever else reads DLPack.
+
+A view is no copy: it reads and writes the memory of this PE, or of a peer in reach of load and
+store. It keeps that memory mapped, so that one which outlives `shmem_free()` or `shmem_finalize()`
+is stale, but never a crash. Making a view is local. Order between PEs comes from barriers and
+signals, as for any other access.
+
+All three raise `ShmemError`: INVALID_ARGUMENT for a PE out of range, a shape or dtype that cannot
+be, or a view that leaves the heap; UNSUPPORTED for a PE that is not in reach; NOT_INITIALIZED.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Union
+
+from mori import _core
+from mori._core import ErrorCode
+from mori.shmem.errors import ShmemError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import torch
+
+Shape = Union[int, Sequence[int]]
+
+# DLPack type code and bits of what it calls a data type.
+_DLPACK_TYPES = {
+    "bool": (6, 8),
+    "int8": (0, 8),
+    "int16": (0, 16),
+    "int32": (0, 32),
+    "int64": (0, 64),
+    "uint8": (1, 8),
+    "uint16": (1, 16),
+    "uint32": (1, 32),
+    "uint64": (1, 64),
+    "float16": (2, 16),
+    "float32": (2, 32),
+    "float64": (2, 64),
+    "bfloat16": (4, 16),
+    "complex64": (5, 64),
+    "complex128": (5, 128),
+}
+
+
+class SymmetricArray:
+    """An array in symmetric memory for consumers of DLPack, e.g. `torch.from_dlpack(array)`."""
+
+    def __init__(self, view: _core.SymmetricView, shape: tuple[int, ...], dtype: str) -> None:
+        self._view = view
+        self.shape = shape
+        self.dtype = dtype
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """A capsule over this memory; DLPack 1.0 where the consumer knows it, 0.x otherwise.
+
+        Raises BufferError for another device and for a copy, which only the consumer can make.
+        """
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the array is on device {self.__dlpack_device__()}")
+        if copy:
+            raise BufferError("the array is a view; copy it after the import")
+        code, bits = _DLPACK_TYPES[self.dtype]
+        versioned = max_version is not None and max_version[0] >= 1
+        return self._view.dlpack(code, bits, list(self.shape), versioned)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._view.dlpack_device()
+
+
+def shmem_dlpack(ptr: int, shape: Shape, dtype: str, pe: int | None = None) -> SymmetricArray:
+    """The array at symmetric address `ptr` on `pe` (default: this PE), for `from_dlpack()`.
+
+    `dtype` is a name such as "float32" or "bfloat16"; `ptr` is a multiple of its size.
+    """
+    if dtype not in _DLPACK_TYPES:
+        raise _invalid(f"dtype is {dtype!r}; it must be one of {', '.join(_DLPACK_TYPES)}")
+    dimensions = _dimensions(shape)
+    element_bytes = _DLPACK_TYPES[dtype][1] // 8
+    _require_aligned(ptr, element_bytes, dtype)
+    return SymmetricArray(_view(ptr, dimensions, element_bytes, pe), dimensions, dtype)
+
+
+def shmem_numpy(
+    ptr: int, shape: Shape, dtype: npt.DTypeLike, pe: int | None = None
+) -> np.ndarray[Any, Any]:
+    """The numpy array at symmetric address `ptr` on `pe` (default: this PE). C order, writable."""
+    import numpy as np
+
+    element = np.dtype(dtype)
+    if element.hasobject:
+        raise _invalid(f"dtype is {element}; Python objects cannot be in symmetric memory")
+    dimensions = _dimensions(shape)
+    view = _view(ptr, dimensions, element.itemsize, pe)
+    array: np.ndarray[Any, Any] = np.ndarray(dimensions, element, buffer=memoryview(view))
+    return array
+
+
+def shmem_tensor(ptr: int, shape: Shape, dtype: torch.dtype, pe: int | None = None) -> torch.Tensor:
+    """The torch tensor at symmetric address `ptr` on `pe` (default: this PE). Contiguous.
+
+    Any torch dtype, bfloat16 and the 8-bit floats too; `ptr` is a multiple of its size.
+    """
+    import torch.utils.dlpack
+
+    dimensions = _dimensions(shape)
+    _require_aligned(ptr, dtype.itemsize, dtype)
+    view = _view(ptr, dimensions, dtype.itemsize, pe)
+    # As bytes, because torch has dtypes that DLPack does not name.
+    array = SymmetricArray(view, (math.prod(dimensions) * dtype.itemsize,), "uint8")
+    content: torch.Tensor = torch.utils.dlpack.from_dlpack(array)
+    return content.view(dtype).view(dimensions)
+
+
+def _dimensions(shape: Shape) -> tuple[int, ...]:
+    lengths = shape if isinstance(shape, Sequence) else (shape,)
+    dimensions = tuple(operator.index(length) for length in lengths)
+    if any(length < 0 for length in dimensions):
+        raise _invalid(f"shape is {dimensions}; no dimension can be negative")
+    return dimensions
+
+
+def _require_aligned(ptr: int, element_bytes: int, dtype: object) -> None:
+    if ptr % element_bytes != 0:
+        raise _invalid(f"address {ptr:#x} is no multiple of {element_bytes}, the size of {dtype}")
+
+
+def _view(
+    ptr: int, dimensions: tuple[int, ...], element_bytes: int, pe: int | None
+) -> _core.SymmetricView:
+    return _core.SymmetricView(ptr, math.prod(dimensions) * element_bytes, pe)
+
+
+def _invalid(sentence: str) -> ShmemError:
+    return ShmemError(sentence, ErrorCode.INVALID_ARGUMENT)
