@@ -1,0 +1,88 @@
+// The PEs of a run as processes: start, signal, reap.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "signals.hpp"
+
+namespace mori::launcher {
+
+/// What a started program begins with.
+struct StartSpec {
+  char* const* arguments;    ///< arguments[0] is looked up in PATH; ends with null
+  char* const* environment;  ///< ends with null
+  int input_fd;              ///< become 0, 1 and 2; above 2, close-on-exec
+  int output_fd;
+  int error_fd;
+};
+
+/// Why a PE was not started.
+struct StartError {
+  int number;       ///< error number; 0: it was started
+  bool in_program;  ///< the program could not be run; otherwise, no process could be made
+};
+
+/// How a PE ended.
+struct PeEnd {
+  int pe;
+  int wait_status;
+
+  bool Failed() const { return wait_status != 0; }
+  /// As a shell has it: 128 + signal for a signal.
+  int ExitStatus() const;
+  /// "exited with status 3", "killed by SIGSEGV (core dumped)".
+  std::string Text() const;
+};
+
+/// "PE 2 killed by SIGKILL; PE 0-1, 3 exited with status 1": in the order of ending, alike ends
+/// together.
+std::string DescribeEnds(const std::vector<PeEnd>& ends);
+
+/// Each PE leads a process group of its own, which holds what it starts, and dies with the
+/// launcher. Used by the main thread only, whose end is what the PEs notice.
+class PeProcesses {
+ public:
+  /// @param signals     outlives this
+  /// @param open_files  the limit that the PEs get
+  PeProcesses(const SignalSource& signals, const rlimit& open_files);
+
+  /// Starts the next PE.
+  StartError Start(const StartSpec& spec);
+
+  /// Signals every process of every PE's group, also of PEs that ended and left some behind.
+  void SignalGroups(int signal) const;
+  /// Signals the PEs only, not what they started.
+  void SignalPes(int signal) const;
+
+  /// Takes the end of every child that has ended, `first` before others.
+  void Reap(pid_t first);
+
+  const std::vector<PeEnd>& ends() const { return ends_; }
+  bool AllEnded() const { return ends_.size() == pes_.size(); }
+  /// Nothing is left of any PE's group.
+  bool GroupsGone() const;
+  /// "PE 3 (process 4711)", of those that have not ended.
+  std::string DescribeRunning() const;
+
+ private:
+  struct Pe {
+    pid_t process;
+    bool running;
+    bool group_exists;
+  };
+
+  void Record(pid_t process, int wait_status);
+  void ForgetEmptyGroups();
+
+  const SignalSource& signals_;
+  rlimit open_files_;
+  std::vector<Pe> pes_;
+  std::vector<PeEnd> ends_;
+};
+
+}  // namespace mori::launcher
