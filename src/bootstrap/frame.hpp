@@ -1,0 +1,58 @@
+// Framed messages on an authenticated connection.
+#pragma once
+
+#include <optional>
+
+#include "base/bytes.hpp"
+#include "base/deadline.hpp"
+#include "base/status.hpp"
+
+namespace mori::shmem {
+
+enum class FrameType : std::uint16_t {
+  kHello = 1,    ///< rank to rendezvous: who I am
+  kWelcome = 2,  ///< rendezvous to rank: where your parent is
+  kReject = 3,   ///< rendezvous to rank: why there will be no world
+  kJoin = 4,     ///< rank to its parent in the tree
+  kGather = 5,   ///< up the tree: messages of a subtree
+  kTable = 6,    ///< down the tree: everyone's messages
+  kLost = 7,     ///< both ways: a rank is lost
+  kAbort = 8,    ///< both ways: a rank gave up
+  kBye = 9,      ///< both ways: leaving in order
+};
+
+struct Frame {
+  FrameType type;
+  std::uint32_t sender = 0;    ///< rank
+  std::uint32_t sequence = 0;  ///< counts the sender's frames of this type
+  Bytes payload;
+};
+
+inline constexpr std::size_t kFrameHeaderBytes = 20;
+/// A table of a hundred thousand ranks with a kilobyte each.
+inline constexpr std::size_t kMaxFrameBytes = std::size_t{128} << 20;
+
+Bytes EncodeFrame(const Frame& frame);
+
+/// Cuts frames off a growing buffer.
+class FrameParser {
+ public:
+  explicit FrameParser(std::size_t max_payload_bytes = kMaxFrameBytes)
+      : max_payload_bytes_(max_payload_bytes) {}
+
+  /// Where received bytes are appended.
+  Bytes* buffer() { return &buffer_; }
+  /// The next whole frame, or nothing yet. @return kMismatch for bytes that are no frame: the
+  /// connection is of no more use.
+  Result<std::optional<Frame>> Next();
+
+ private:
+  std::size_t max_payload_bytes_;
+  Bytes buffer_;
+};
+
+Status SendFrame(int fd, const Frame& frame, const Deadline& deadline);
+/// Reads exactly one frame. Needs a connection on which nothing follows unasked.
+Result<Frame> ReceiveFrame(int fd, std::size_t max_payload_bytes, const Deadline& deadline);
+
+}  // namespace mori::shmem

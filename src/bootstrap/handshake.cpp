@@ -1,0 +1,75 @@
+#include "bootstrap/handshake.hpp"
+
+#include <sodium.h>
+
+#include <algorithm>
+
+#include "bootstrap/socket.hpp"
+
+namespace mori::shmem {
+namespace {
+
+constexpr std::uint8_t kMagic[4] = {'M', 'S', 'H', '1'};
+
+Random FreshRandom() {
+  Random random;
+  randombytes_buf(random.data(), random.size());
+  return random;
+}
+
+Proof Prove(const Secret& secret, std::string_view side, ByteView listener_random,
+            ByteView caller_random) {
+  const Bytes text = ByteWriter().Text(side).Raw(listener_random).Raw(caller_random).Take();
+  Proof proof;
+  crypto_generichash(proof.data(), proof.size(), text.data(), text.size(), secret.data(),
+                     secret.size());
+  return proof;
+}
+
+/// In constant time.
+bool Same(ByteView a, ByteView b) {
+  return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace
+
+ListenerHandshake::ListenerHandshake(const RendezvousName& name, const Secret& secret)
+    : name_(name), secret_(secret), random_(FreshRandom()) {}
+
+Bytes ListenerHandshake::Challenge() const { return ByteWriter().Raw(kMagic).Raw(random_).Take(); }
+
+Result<Bytes> ListenerHandshake::Check(ByteView answer) const {
+  ByteReader reader(answer);
+  const ByteView name = reader.Raw(name_.size());
+  const ByteView caller_random = reader.Raw(sizeof(Random));
+  const ByteView proof = reader.Raw(sizeof(Proof));
+  if (!reader.AtEnd() || !std::ranges::equal(name, name_) ||
+      !Same(proof, Prove(secret_, "caller", random_, caller_random))) {
+    return Error(ErrorCode::kMismatch, "a caller does not know the secret of this rendezvous");
+  }
+  const Proof mine = Prove(secret_, "listener", random_, caller_random);
+  return Bytes(mine.begin(), mine.end());
+}
+
+Status ProveToListener(int fd, const RendezvousName& name, const Secret& secret,
+                       const Deadline& deadline) {
+  std::array<std::uint8_t, kChallengeBytes> challenge;
+  MORI_RETURN_IF_ERROR(ReceiveAll(fd, challenge, deadline));
+  const ByteView magic = ByteView(challenge).first(sizeof kMagic);
+  const ByteView listener_random = ByteView(challenge).subspan(sizeof kMagic);
+  if (!std::ranges::equal(magic, kMagic)) {
+    return Error(ErrorCode::kMismatch, "something else than MORI Shmem answers there");
+  }
+  const Random mine = FreshRandom();
+  const Proof proof = Prove(secret, "caller", listener_random, mine);
+  MORI_RETURN_IF_ERROR(SendAll(fd, ByteWriter().Raw(name).Raw(mine).Raw(proof).Take(), deadline));
+  Proof theirs;
+  MORI_RETURN_IF_ERROR(ReceiveAll(fd, theirs, deadline));
+  if (!Same(theirs, Prove(secret, "listener", listener_random, mine))) {
+    return Error(ErrorCode::kMismatch,
+                 "who answers there does not know the secret of this rendezvous");
+  }
+  return Status();
+}
+
+}  // namespace mori::shmem

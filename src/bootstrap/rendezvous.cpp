@@ -1,0 +1,245 @@
+#include "bootstrap/rendezvous.hpp"
+
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+#include "base/log.hpp"
+#include "bootstrap/socket.hpp"
+#include "bootstrap/thread.hpp"
+
+namespace mori::shmem {
+namespace {
+
+/// How long the other ranks may still come to be told of a failure.
+constexpr std::chrono::minutes kLinger{5};
+constexpr int kMaxRanks = 1 << 20;
+/// Messages of the rendezvous are far smaller than a socket's buffer: sending them does not wait.
+Deadline SendLimit() { return Deadline::After(std::chrono::seconds(5)); }
+
+std::string Describe(const Hello& hello) {
+  return fmt::format("rank {} (host {}, process {})", hello.rank, hello.host, hello.process_id);
+}
+
+std::string Seconds(std::chrono::milliseconds time) {
+  return fmt::format("{:g} s", static_cast<double>(time.count()) / 1e3);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
+    const std::vector<IpAddress>& addresses) {
+  Rendezvous rendezvous = NewRendezvous();
+  MORI_ASSIGN_OR_RETURN(Acceptor acceptor,
+                        Acceptor::Listen(addresses, rendezvous.name, rendezvous.secret));
+  rendezvous.port = acceptor.port();
+  rendezvous.addresses = addresses;
+  UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) return Status::FromErrno(errno, "make an event descriptor");
+  std::unique_ptr<RendezvousServer> server(
+      new RendezvousServer(std::move(acceptor), rendezvous, std::move(wake)));
+  MORI_RETURN_IF_ERROR(StartThread([raw = server.get()] { raw->Serve(); }, &server->thread_));
+  return server;
+}
+
+RendezvousServer::RendezvousServer(Acceptor acceptor, const Rendezvous& rendezvous, UniqueFd wake)
+    : acceptor_(std::move(acceptor)), id_(EncodeUniqueId(rendezvous)), wake_(std::move(wake)) {}
+
+RendezvousServer::~RendezvousServer() {
+  stopping_.store(true, std::memory_order_release);  // pairs with the acquire in Serve's loops
+  ::eventfd_write(wake_.get(), 1);
+  if (thread_.joinable()) thread_.join();
+}
+
+void RendezvousServer::Serve() {
+  if (const Status status = MeetAndWelcome(); !status.ok()) {
+    TellAll(status);
+    TellLatecomers(status);
+  }
+  arrived_.clear();
+  finished_.store(true, std::memory_order_release);
+}
+
+Status RendezvousServer::MeetAndWelcome() {
+  while (!AllConnected()) {
+    std::vector<int> watched{wake_.get()};
+    for (const auto& [rank, arrived] : arrived_) {
+      if (!arrived.connected) watched.push_back(arrived.fd.get());
+    }
+    MORI_ASSIGN_OR_RETURN(Acceptor::Event event, acceptor_.Wait(watched, NextGiveUp()));
+    if (stopping_.load(std::memory_order_acquire)) {
+      return Error(ErrorCode::kPeerLost, "the process that made the unique id is ending");
+    }
+    for (const int fd : event.readable) MORI_RETURN_IF_ERROR(HearFrom(fd));
+    if (event.caller) MORI_RETURN_IF_ERROR(Admit(std::move(*event.caller)));
+    if (!welcomed_ && NextGiveUp().Expired()) return MissingRanks();
+  }
+  return Status();
+}
+
+Status RendezvousServer::Admit(Acceptor::Caller caller) {
+  auto decoded = DecodeHello(caller.first.payload);
+  if (caller.first.type != FrameType::kHello || !decoded.ok())
+    return Status();  // no rank of ours: dropped
+  Hello hello = std::move(*decoded);
+  const Status check = CheckHello(hello);
+  const auto give_up_at = std::chrono::steady_clock::now() +
+                          std::min(hello.budget, std::chrono::milliseconds(kLinger) * 288);
+  const int key = arrived_.contains(hello.rank)
+                      ? -1
+                      : hello.rank;  // a second one of a rank must hear of it too
+  if (size_ == 0) {
+    size_ = hello.size;
+    budget_ = hello.budget;
+  }
+  budget_ = std::min(budget_, hello.budget);
+  arrived_.insert_or_assign(key, Arrived{std::move(caller.fd), std::move(hello), give_up_at});
+  MORI_RETURN_IF_ERROR(check);
+  return static_cast<int>(arrived_.size()) == size_ ? Welcome() : Status();
+}
+
+Status RendezvousServer::CheckHello(const Hello& hello) const {
+  if (!hello.failure.empty()) {
+    return Error(ErrorCode::kPeerLost, "{} failed during init: {}", Describe(hello), hello.failure);
+  }
+  if (hello.size < 1 || hello.size > kMaxRanks || hello.rank < 0 || hello.rank >= hello.size) {
+    return Error(ErrorCode::kInvalidArgument, "{} is out of range for {} ranks", Describe(hello),
+                 hello.size);
+  }
+  if (arrived_.empty()) return Status();
+  const auto& [first_rank, first] = *arrived_.begin();
+  if (hello.size != first.hello.size) {
+    return Error(ErrorCode::kMismatch, "{} says that there are {} ranks, {} says {}",
+                 Describe(hello), hello.size, Describe(first.hello), first.hello.size);
+  }
+  if (const auto same = arrived_.find(hello.rank); same != arrived_.end()) {
+    return Error(ErrorCode::kMismatch,
+                 "rank {} was used twice: by process {} on host {} and by process {} on host {}",
+                 hello.rank, same->second.hello.process_id, same->second.hello.host,
+                 hello.process_id, hello.host);
+  }
+  if (hello.version != first.hello.version) {
+    return Error(ErrorCode::kMismatch, "{} has version {} of the library, {} has version {}",
+                 Describe(hello), hello.version, Describe(first.hello), first.hello.version);
+  }
+  return Status();
+}
+
+Status RendezvousServer::HearFrom(int fd) {
+  const auto found = std::find_if(arrived_.begin(), arrived_.end(),
+                                  [&](const auto& entry) { return entry.second.fd.get() == fd; });
+  if (found == arrived_.end()) return Status();  // the wake-up descriptor
+  auto frame = ReceiveFrame(fd, 4096, SendLimit());
+  if (frame.ok() && frame->type == FrameType::kBye && welcomed_) {
+    found->second.connected = true;
+    return Status();
+  }
+  if (frame.ok() && frame->type == FrameType::kAbort) {
+    return Error(ErrorCode::kPeerLost, "{} failed during init: {}", Describe(found->second.hello),
+                 DecodeStatus(frame->payload).message());
+  }
+  Status lost =
+      Error(ErrorCode::kPeerLost, "{} was lost during init: {}", Describe(found->second.hello),
+            frame.ok() ? "it sent something unexpected" : frame.status().message());
+  arrived_.erase(found);
+  return lost;
+}
+
+Status RendezvousServer::Welcome() {
+  for (auto& [rank, arrived] : arrived_) {
+    const Endpoint parent = rank == 0 ? Endpoint{} : arrived_.at(TreeParent(rank)).hello.endpoint;
+    const Status sent = SendFrame(arrived.fd.get(),
+                                  {FrameType::kWelcome, 0, 0, EncodeEndpoint(parent)}, SendLimit());
+    if (!sent.ok()) {
+      return Error(ErrorCode::kPeerLost, "{} was lost during init: {}", Describe(arrived.hello),
+                   sent.message());
+    }
+  }
+  welcomed_ = true;
+  return Status();
+}
+
+Status RendezvousServer::MissingRanks() const {
+  std::string missing;
+  int count = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (arrived_.contains(rank)) continue;
+    if (++count <= 16) missing += fmt::format("{}{}", count == 1 ? "" : ", ", rank);
+  }
+  if (count > 16) missing += ", …";
+  return Error(ErrorCode::kTimeout,
+               "{} of {} ranks did not come within {} (MORI_BOOTSTRAP_TIMEOUT): missing rank{} {}",
+               count, size_, Seconds(budget_), count == 1 ? "" : "s", missing);
+}
+
+Deadline RendezvousServer::NextGiveUp() const {
+  if (welcomed_ || arrived_.empty()) return Deadline::Never();
+  auto first = std::chrono::steady_clock::time_point::max();
+  for (const auto& [rank, arrived] : arrived_) first = std::min(first, arrived.give_up_at);
+  return Deadline::After(first - std::chrono::steady_clock::now());
+}
+
+void RendezvousServer::TellAll(const Status& failure) {
+  LogDebug("rendezvous failed: {}", failure.message());
+  for (auto& [rank, arrived] : arrived_) {
+    if (arrived.connected) continue;
+    static_cast<void>(SendFrame(arrived.fd.get(), {FrameType::kReject, 0, 0, EncodeStatus(failure)},
+                                SendLimit()));
+  }
+}
+
+void RendezvousServer::TellLatecomers(const Status& failure) {
+  const Deadline end = Deadline::After(kLinger);
+  std::size_t told = arrived_.size();
+  while (!stopping_.load(std::memory_order_acquire) && !end.Expired() &&
+         told < static_cast<std::size_t>(std::max(size_, 1))) {
+    auto event = acceptor_.Wait({wake_.get()}, end);
+    if (!event.ok()) return;
+    if (!event->caller) continue;
+    static_cast<void>(SendFrame(event->caller->fd.get(),
+                                {FrameType::kReject, 0, 0, EncodeStatus(failure)}, SendLimit()));
+    ++told;
+  }
+}
+
+bool RendezvousServer::AllConnected() const {
+  return welcomed_ && std::all_of(arrived_.begin(), arrived_.end(),
+                                  [](const auto& entry) { return entry.second.connected; });
+}
+
+RendezvousService& RendezvousService::Instance() {
+  static auto* const service =
+      new RendezvousService;  // never destroyed: threads may run until the very end
+  return *service;
+}
+
+Result<UniqueId> RendezvousService::Open(const Config& config) {
+  MORI_ASSIGN_OR_RETURN(const auto addresses,
+                        SelectAddresses(config.socket_ifname, ListNetworkInterfaces()));
+  MORI_ASSIGN_OR_RETURN(auto server, RendezvousServer::Start(addresses));
+  const UniqueId id = server->id();
+  Reap();
+  const std::lock_guard lock(mutex_);
+  servers_.push_back(std::move(server));
+  return id;
+}
+
+void RendezvousService::Reap() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(servers_, [](const auto& server) { return server->finished(); });
+}
+
+void RendezvousService::StopAll() {
+  const std::lock_guard lock(mutex_);
+  servers_.clear();
+}
+
+void RendezvousService::ForgetAfterFork() {
+  for (auto& server : servers_) static_cast<void>(server.release());
+  servers_.clear();
+}
+
+}  // namespace mori::shmem

@@ -1,0 +1,83 @@
+// Where the ranks of one unique id meet: the process that made the id answers them until all are
+// connected.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/config.hpp"
+#include "bootstrap/acceptor.hpp"
+#include "bootstrap/rendezvous_messages.hpp"
+
+namespace mori::shmem {
+
+/// One rendezvous, served by a thread of its own from `Start()` until every rank has reported that
+/// it is connected, or, after a failure, until every rank has been told, or until destruction.
+class RendezvousServer {
+ public:
+  static Result<std::unique_ptr<RendezvousServer>> Start(const std::vector<IpAddress>& addresses);
+  ~RendezvousServer();
+
+  const UniqueId& id() const { return id_; }
+  bool finished() const { return finished_.load(std::memory_order_acquire); }
+
+ private:
+  struct Arrived {
+    UniqueFd fd;
+    Hello hello;
+    std::chrono::steady_clock::time_point give_up_at;
+    bool connected = false;  ///< has said that its place in the tree is taken
+  };
+
+  RendezvousServer(Acceptor acceptor, const Rendezvous& rendezvous, UniqueFd wake);
+
+  void Serve();
+  /// Until all are connected, or told of a failure.
+  Status MeetAndWelcome();
+  Status Admit(Acceptor::Caller caller);
+  Status CheckHello(const Hello& hello) const;
+  Status HearFrom(int fd);
+  Status Welcome();
+  Status MissingRanks() const;
+  Deadline NextGiveUp() const;
+  void TellAll(const Status& failure);
+  void TellLatecomers(const Status& failure);
+  bool AllConnected() const;
+
+  Acceptor acceptor_;
+  UniqueId id_;
+  UniqueFd wake_;
+  std::map<int, Arrived> arrived_;
+  std::chrono::milliseconds budget_{300'000};
+  int size_ = 0;  ///< 0 until the first rank says it
+  bool welcomed_ = false;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> finished_{false};
+  std::thread thread_;
+};
+
+/// Serves ids of this process. Thread-safe.
+class RendezvousService {
+ public:
+  /// Lives as long as the process.
+  static RendezvousService& Instance();
+
+  /// Starts a rendezvous on the addresses that `config` selects.
+  Result<UniqueId> Open(const Config& config);
+
+  /// Ends the threads of rendezvous that are over. Called now and then.
+  void Reap();
+  /// Ends all, at exit.
+  void StopAll();
+  /// In a forked child: forgets what belongs to the parent, whose threads are not here.
+  void ForgetAfterFork();
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<RendezvousServer>> servers_;
+};
+
+}  // namespace mori::shmem

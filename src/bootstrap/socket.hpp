@@ -1,0 +1,41 @@
+// Stream sockets with deadlines: every wait is bounded, every call is safe against signals and
+// SIGPIPE.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/bytes.hpp"
+#include "base/deadline.hpp"
+#include "base/status.hpp"
+#include "base/unique_fd.hpp"
+#include "bootstrap/address.hpp"
+
+namespace mori::shmem {
+
+/// Listens on `address`, on a free port if `port` is 0. Non-blocking, close-on-exec.
+Result<UniqueFd> ListenOn(const IpAddress& address, std::uint16_t port);
+/// Port that a listening socket was given.
+Result<std::uint16_t> PortOf(int fd);
+
+/// A connected socket, non-blocking, close-on-exec, without delay for small messages.
+/// The status of a refused attempt has code kSystem, of one that ran out of time kTimeout.
+Result<UniqueFd> ConnectTo(const IpAddress& address, std::uint16_t port, const Deadline& deadline);
+
+/// Takes a waiting connection; an empty descriptor if none waits.
+Result<UniqueFd> AcceptFrom(int listening_fd);
+
+/// Waits for `events` of poll(2). @return kTimeout at the deadline.
+Status WaitFor(int fd, short events, const Deadline& deadline);
+
+/// Sends all of `bytes`. @return kTimeout, or kPeerLost if the other end is gone.
+Status SendAll(int fd, ByteView bytes, const Deadline& deadline);
+
+/// Fills all of `bytes`. @return kTimeout, or kPeerLost if the other end is gone.
+Status ReceiveAll(int fd, std::span<std::uint8_t> bytes, const Deadline& deadline);
+
+/// Reads what is there, up to `max_bytes`, behind the end of `buffer`. @return the number of bytes;
+/// 0 when nothing waits; kPeerLost when the other end is gone.
+Result<std::size_t> ReceiveSome(int fd, std::size_t max_bytes, Bytes* buffer);
+
+}  // namespace mori::shmem

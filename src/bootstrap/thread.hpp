@@ -1,0 +1,37 @@
+// Helper threads of the bootstrap, and the shape of its tree.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <system_error>
+#include <thread>
+
+#include "base/status.hpp"
+
+namespace mori::shmem {
+
+/// Starts a thread that no signal of the program is delivered to. @return kSystem when the system
+/// has no more threads.
+template <typename Body>
+Status StartThread(Body body, std::thread* thread) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the new thread
+  Status status;
+  try {
+    *thread = std::thread(std::move(body));
+  } catch (const std::system_error& error) {
+    status = Status::FromErrno(error.code().value(), "start a helper thread");
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return status;
+}
+
+/// Every rank but 0 has a parent; messages travel along these edges. Eight children keep the depth
+/// at log8 of the size.
+inline constexpr int kTreeFanOut = 8;
+inline int TreeParent(int rank) { return (rank - 1) / kTreeFanOut; }
+inline int FirstChild(int rank) { return rank * kTreeFanOut + 1; }
+
+}  // namespace mori::shmem

@@ -1,0 +1,25 @@
+// Sockets between processes of one user on one machine, without a name in the file system.
+#pragma once
+
+#include <string>
+
+#include "base/deadline.hpp"
+#include "base/status.hpp"
+#include "base/unique_fd.hpp"
+
+namespace mori::shmem {
+
+/// Listens under `name`. Non-blocking, close-on-exec.
+Result<UniqueFd> ListenAbstract(const std::string& name);
+
+/// Connects to `name`, unless another user listens there (kMismatch). @return kPeerLost if nobody
+/// does.
+Result<UniqueFd> ConnectAbstract(const std::string& name, const Deadline& deadline);
+
+/// Takes a waiting connection of the same user; empty if none waits, or it was another user's.
+Result<UniqueFd> AcceptAbstract(int listening_fd);
+
+/// A name made of a hash: says nothing of `text`, and is the same for the same text.
+std::string AbstractNameFor(std::string_view text);
+
+}  // namespace mori::shmem

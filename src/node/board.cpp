@@ -1,0 +1,169 @@
+#include "node/board.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+
+#include "base/machine.hpp"
+#include "node/waiter.hpp"
+
+namespace mori::shmem {
+namespace {
+
+/// Two lines: the next one is prefetched along.
+constexpr std::size_t kLine = 128;
+/// A sleeping PE looks at the lost flag this often, should a wake-up go missing with its sender.
+constexpr timespec kLongestSleep{0, 100'000'000};
+
+void FutexWait(std::atomic<std::uint32_t>* word, std::uint32_t expected) {
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), FUTEX_WAIT, expected, &kLongestSleep,
+            nullptr, 0);
+}
+void FutexWakeAll(std::atomic<std::uint32_t>* word) {
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), FUTEX_WAKE, INT32_MAX, nullptr,
+            nullptr, 0);
+}
+
+std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+/// Zeroed memory is its first state. All PEs are of one library version, so its layout is private
+/// to this file.
+struct Board::Shared {
+  /// PEs that have arrived, in the low half; in the high half how many of them propose something
+  /// else than a barrier.
+  alignas(kLine) std::atomic<std::uint64_t> arrived;
+  /// Completed agreements. Waiters sleep on it.
+  alignas(kLine) std::atomic<std::uint32_t> epoch;
+  /// Written before `epoch` moves, read after: 0, or 1 + index of the PE that disagrees.
+  std::atomic<std::uint32_t> verdict;
+  alignas(kLine) std::atomic<std::uint32_t> sleepers;
+  /// 0, or 1 + the PE that was lost first.
+  alignas(kLine) std::atomic<std::uint32_t> first_lost;
+};
+
+/// A PE's proposals: of this epoch and the next, since a fast PE may be one call ahead of a slow
+/// reader.
+struct alignas(kLine) Board::Slot {
+  Proposal proposals[2];
+};
+
+Result<std::unique_ptr<Board>> Board::Create(DeviceRuntime* runtime, FdExchange* exchange,
+                                             int index, int count, const Deadline& deadline) {
+  const std::uint64_t bytes =
+      RoundUp(sizeof(Shared) + static_cast<std::uint64_t>(count) * sizeof(Slot),
+              runtime->GranularityBytes());
+  UniqueFd made;
+  if (index == 0) {
+    MORI_ASSIGN_OR_RETURN(auto memory, runtime->Allocate(bytes, HeapType::kNormal));
+    MORI_ASSIGN_OR_RETURN(made, memory->Export());
+  }
+  MORI_ASSIGN_OR_RETURN(UniqueFd shared, exchange->Broadcast(made.get(), deadline));
+  MORI_ASSIGN_OR_RETURN(auto memory, runtime->Import(std::move(shared), bytes));
+  MORI_ASSIGN_OR_RETURN(auto range, runtime->Reserve(bytes, runtime->GranularityBytes()));
+  MORI_RETURN_IF_ERROR(range->Map(0, *memory));
+  return std::unique_ptr<Board>(new Board(std::move(range), index, count));
+}
+
+Board::Board(std::unique_ptr<AddressRange> range, int index, int count)
+    : range_(std::move(range)),
+      shared_(std::launder(reinterpret_cast<Shared*>(range_->base()))),
+      index_(index),
+      count_(count),
+      may_spin_(count <= UsableCpuCount()) {}
+
+Board::Slot* Board::slot(int index) const {
+  return std::launder(reinterpret_cast<Slot*>(range_->base() + sizeof(Shared))) + index;
+}
+
+Status Board::Agree(const Proposal& proposal, std::optional<Dispute>* dispute) {
+  if (FirstLost() >= 0) return LostStatus();
+  const std::uint32_t epoch = epoch_++;
+  slot(index_)->proposals[epoch % 2] = proposal;
+
+  // Acquire and release: the last to arrive sees what all wrote before they arrived, its release of
+  // the epoch passes it on.
+  const bool is_barrier = proposal.call == Proposal::Call::kBarrier;
+  const std::uint64_t one = 1 + (is_barrier ? 0 : std::uint64_t{1} << 32);
+  const std::uint64_t arrived = shared_->arrived.fetch_add(one, std::memory_order_acq_rel) + one;
+  if (static_cast<std::uint32_t>(arrived) == static_cast<std::uint32_t>(count_)) {
+    shared_->arrived.store(
+        0, std::memory_order_relaxed);  // ordered before the next arrivals by the epoch's release
+    const bool all_barriers = arrived >> 32 == 0;
+    shared_->verdict.store(all_barriers ? 0 : Judge(epoch), std::memory_order_relaxed);
+    Release(epoch);
+  } else {
+    MORI_RETURN_IF_ERROR(AwaitRelease(epoch));
+  }
+
+  dispute->reset();
+  if (const std::uint32_t verdict = shared_->verdict.load(std::memory_order_relaxed);
+      verdict != 0) {
+    const int differing = static_cast<int>(verdict) - 1;
+    *dispute =
+        Dispute{differing, slot(0)->proposals[epoch % 2], slot(differing)->proposals[epoch % 2]};
+  }
+  return Status();
+}
+
+std::uint32_t Board::Judge(std::uint32_t epoch) const {
+  const Proposal& first = slot(0)->proposals[epoch % 2];
+  for (int i = 1; i < count_; ++i) {
+    if (slot(i)->proposals[epoch % 2] != first) return static_cast<std::uint32_t>(i) + 1;
+  }
+  return 0;
+}
+
+void Board::Release(std::uint32_t epoch) {
+  // Sequentially consistent against `sleepers` in AwaitRelease: either we see the sleeper, or it
+  // sees the new epoch.
+  shared_->epoch.store(epoch + 1, std::memory_order_seq_cst);
+  if (shared_->sleepers.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&shared_->epoch);
+}
+
+Status Board::AwaitRelease(std::uint32_t epoch) {
+  Waiter waiter(may_spin_);
+  while (shared_->epoch.load(std::memory_order_acquire) == epoch) {
+    if (waiter.phase() == Waiter::Phase::kSpin) {
+      waiter.Pause();
+      continue;
+    }
+    if (FirstLost() >= 0) {
+      // Lost after it had come, perhaps: then the epoch moved before the mark was made, and is seen
+      // now.
+      if (shared_->epoch.load(std::memory_order_acquire) != epoch) break;
+      return LostStatus();
+    }
+    if (waiter.phase() == Waiter::Phase::kYield) {
+      waiter.Pause();
+      continue;
+    }
+    shared_->sleepers.fetch_add(1, std::memory_order_seq_cst);
+    if (shared_->epoch.load(std::memory_order_seq_cst) == epoch) FutexWait(&shared_->epoch, epoch);
+    shared_->sleepers.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return Status();
+}
+
+void Board::MarkLost(int pe) {
+  std::uint32_t none = 0;
+  shared_->first_lost.compare_exchange_strong(none, static_cast<std::uint32_t>(pe) + 1,
+                                              std::memory_order_acq_rel);
+  FutexWakeAll(&shared_->epoch);
+}
+
+int Board::FirstLost() const {
+  return static_cast<int>(shared_->first_lost.load(std::memory_order_acquire)) - 1;
+}
+
+Status Board::LostStatus() const {
+  return Error(ErrorCode::kPeerLost, "PE {} is lost", FirstLost());
+}
+
+}  // namespace mori::shmem

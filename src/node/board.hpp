@@ -1,0 +1,78 @@
+// What the PEs of one node share besides their heaps: a barrier, the agreement of collective calls,
+// and who is lost.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "node/fd_exchange.hpp"
+#include "runtime/device_runtime.hpp"
+
+namespace mori::shmem {
+
+/// What a PE proposes in a collective call: all PEs must propose the same.
+struct Proposal {
+  enum class Call : std::uint32_t { kBarrier = 0, kMalloc = 1, kFree = 2 };
+  Call call = Call::kBarrier;
+  std::uint64_t first = 0;   ///< malloc: bytes; free: offset
+  std::uint64_t second = 0;  ///< malloc: alignment
+  std::uint64_t third = 0;   ///< malloc: flags
+  bool operator==(const Proposal&) const = default;
+};
+
+/// One PE's view of its node's board. The collective calls come from one thread of the PE at a
+/// time.
+class Board {
+ public:
+  /// Outcome of an agreement that failed.
+  struct Dispute {
+    int index;       ///< PE of the node, by index, that differs from index 0
+    Proposal first;  ///< of index 0
+    Proposal differing;
+  };
+
+  /// Made by index 0, mapped by all. Collective over the node.
+  static Result<std::unique_ptr<Board>> Create(DeviceRuntime* runtime, FdExchange* exchange,
+                                               int index, int count, const Deadline& deadline);
+
+  /// Returns once all PEs of the node have called it with a proposal. Whatever they wrote before is
+  /// visible to all after. Collective. The board is of no use any more after kPeerLost.
+  /// @return kPeerLost when a PE was marked lost; success otherwise, with `dispute` saying whether
+  /// all proposed the same.
+  Status Agree(const Proposal& proposal, std::optional<Dispute>* dispute);
+
+  /// Agreement on a barrier, on the fast path.
+  Status Barrier(std::optional<Dispute>* dispute) { return Agree(Proposal{}, dispute); }
+
+  /// Tells all PEs of the node that PE `pe` of the world is lost. Thread-safe.
+  void MarkLost(int pe);
+  /// The PE marked lost first; -1 while none is. Thread-safe, one load.
+  int FirstLost() const;
+
+  /// Whether a waiting thread may spin: a CPU for every PE of the node.
+  bool may_spin() const { return may_spin_; }
+
+ private:
+  struct Shared;
+  struct Slot;
+
+  Board(std::unique_ptr<AddressRange> range, int index, int count);
+
+  Slot* slot(int index) const;
+  void Release(std::uint32_t epoch);
+  std::uint32_t Judge(std::uint32_t epoch) const;
+  Status AwaitRelease(std::uint32_t epoch);
+  Status LostStatus() const;
+
+  std::unique_ptr<AddressRange> range_;
+  Shared* shared_;
+  int index_;
+  int count_;
+  bool may_spin_;
+  std::uint32_t epoch_ = 0;
+};
+
+}  // namespace mori::shmem

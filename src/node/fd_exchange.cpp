@@ -1,0 +1,212 @@
+#include "node/fd_exchange.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sodium.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "bootstrap/socket.hpp"
+#include "node/abstract_socket.hpp"
+
+namespace mori::shmem {
+namespace {
+
+/// The kernel takes at most 253 descriptors a message.
+constexpr std::size_t kFdsPerMessage = 250;
+constexpr std::chrono::milliseconds kHealthCheck{50};
+
+/// Index and token: how a PE introduces itself to the first of its node.
+struct Introduction {
+  std::uint32_t index;
+  FdListener::Token token;
+};
+static_assert(sizeof(Introduction) == 36);
+
+}  // namespace
+
+Result<FdListener> FdListener::Open() {
+  FdListener listener;
+  randombytes_buf(listener.token_.data(), listener.token_.size());
+  MORI_ASSIGN_OR_RETURN(listener.fd_, ListenAbstract(NameFor(listener.token_)));
+  return listener;
+}
+
+std::string FdListener::NameFor(const Token& token) {
+  return AbstractNameFor({reinterpret_cast<const char*>(token.data()), token.size()});
+}
+
+Result<std::unique_ptr<FdExchange>> FdExchange::Connect(Bootstrap* bootstrap, int index, int count,
+                                                        FdListener listener,
+                                                        const FdListener::Token& first_token,
+                                                        const Deadline& deadline) {
+  std::unique_ptr<FdExchange> exchange(new FdExchange(bootstrap, index, count));
+  if (count == 1) return exchange;
+  MORI_RETURN_IF_ERROR(index == 0 ? exchange->AcceptOthers(listener, deadline)
+                                  : exchange->CallFirst(first_token, deadline));
+  return exchange;
+}
+
+Status FdExchange::CallFirst(const FdListener::Token& token, const Deadline& deadline) {
+  auto connected = ConnectAbstract(FdListener::NameFor(token), deadline);
+  if (!connected.ok()) {
+    MORI_RETURN_IF_ERROR(bootstrap_->Health());
+    return Error(
+        ErrorCode::kSystem,
+        "PE {} of this node does not reach the node's first PE: {} (PEs in different network "
+        "namespaces, as in "
+        "separate containers, and PEs of different users need different MORI_NODE_ID values)",
+        index_, connected.status().message());
+  }
+  const Introduction introduction{static_cast<std::uint32_t>(index_), token};
+  MORI_RETURN_IF_ERROR(SendAll(
+      connected->get(), {reinterpret_cast<const std::uint8_t*>(&introduction), sizeof introduction},
+      deadline));
+  sockets_.push_back(std::move(*connected));
+  return Status();
+}
+
+Status FdExchange::AcceptOthers(const FdListener& listener, const Deadline& deadline) {
+  sockets_.resize(static_cast<std::size_t>(count_));
+  for (int missing = count_ - 1; missing > 0;) {
+    MORI_RETURN_IF_ERROR(Wait(listener.fd(), POLLIN, deadline));
+    MORI_ASSIGN_OR_RETURN(UniqueFd fd, AcceptAbstract(listener.fd()));
+    if (!fd.valid()) continue;
+    // Ours introduce themselves before anything else; a stranger of the same user may hold us up a
+    // second, no more.
+    Introduction introduction{};
+    const std::span bytes(reinterpret_cast<std::uint8_t*>(&introduction), sizeof introduction);
+    if (!ReceiveAll(fd.get(), bytes, deadline.AtMost(std::chrono::seconds(1))).ok() ||
+        sodium_memcmp(introduction.token.data(), listener.token().data(),
+                      listener.token().size()) != 0 ||
+        introduction.index == 0 || introduction.index >= sockets_.size() ||
+        sockets_[introduction.index].valid()) {
+      continue;
+    }
+    sockets_[introduction.index] = std::move(fd);
+    --missing;
+  }
+  return Status();
+}
+
+Status FdExchange::Wait(int fd, short events, const Deadline& deadline) const {
+  for (;;) {
+    MORI_RETURN_IF_ERROR(bootstrap_->Health());
+    const Status ready = WaitFor(fd, events, deadline.AtMost(kHealthCheck));
+    if (ready.ok() || ready.code() != ErrorCode::kTimeout) return ready;
+    if (deadline.Expired()) {
+      return Error(
+          ErrorCode::kTimeout,
+          "the PEs of this node did not exchange their memory in {:.3g} s (MORI_BOOTSTRAP_TIMEOUT)",
+          deadline.ElapsedSeconds());
+    }
+  }
+}
+
+Status FdExchange::SendFds(int socket, const std::vector<int>& fds,
+                           const Deadline& deadline) const {
+  for (std::size_t done = 0; done < fds.size();) {
+    const std::size_t batch = std::min(kFdsPerMessage, fds.size() - done);
+    alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))] = {};
+    std::uint8_t count = static_cast<std::uint8_t>(batch);
+    iovec data{&count, 1};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(batch * sizeof(int));
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(batch * sizeof(int));
+    std::memcpy(CMSG_DATA(header), fds.data() + done, batch * sizeof(int));
+    if (::sendmsg(socket, &message, MSG_NOSIGNAL) == 1) {
+      done += batch;
+    } else if (errno == EAGAIN) {
+      MORI_RETURN_IF_ERROR(Wait(socket, POLLOUT, deadline));
+    } else if (errno != EINTR) {
+      return Status::FromErrno(errno, "send descriptors to a PE of this node",
+                               ErrorCode::kPeerLost);
+    }
+  }
+  return Status();
+}
+
+Result<std::vector<UniqueFd>> FdExchange::ReceiveFds(int socket, std::size_t count,
+                                                     const Deadline& deadline) const {
+  std::vector<UniqueFd> received;
+  while (received.size() < count) {
+    MORI_RETURN_IF_ERROR(Wait(socket, POLLIN, deadline));
+    alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))] = {};
+    std::uint8_t announced = 0;
+    iovec data{&announced, 1};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got < 0) return Status::FromErrno(errno, "receive descriptors", ErrorCode::kPeerLost);
+    if (got == 0) {
+      MORI_RETURN_IF_ERROR(bootstrap_->Health());
+      return Error(ErrorCode::kPeerLost,
+                   "a PE of this node closed its connection while memory was exchanged");
+    }
+    std::size_t arrived = 0;
+    const cmsghdr* header = CMSG_FIRSTHDR(&message);
+    if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+      arrived = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (std::size_t i = 0; i < arrived; ++i) {
+        int fd = -1;
+        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+        received.emplace_back(fd);
+      }
+    }
+    if (arrived != announced || arrived == 0) {
+      return Error(ErrorCode::kSystem,
+                   "only {} of {} descriptors of this node's heaps came through: the limit of open "
+                   "files of this process "
+                   "(ulimit -n) is too low for {} PEs",
+                   arrived, announced, count_);
+    }
+  }
+  return received;
+}
+
+Result<std::vector<UniqueFd>> FdExchange::AllGather(int mine, const Deadline& deadline) {
+  if (index_ != 0) {
+    MORI_RETURN_IF_ERROR(SendFds(sockets_[0].get(), {mine}, deadline));
+    return ReceiveFds(sockets_[0].get(), static_cast<std::size_t>(count_), deadline);
+  }
+  std::vector<UniqueFd> all(static_cast<std::size_t>(count_));
+  all[0].Reset(::fcntl(mine, F_DUPFD_CLOEXEC, 0));
+  if (!all[0].valid()) return Status::FromErrno(errno, "duplicate a descriptor");
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    MORI_ASSIGN_OR_RETURN(auto one, ReceiveFds(sockets_[i].get(), 1, deadline));
+    all[i] = std::move(one[0]);
+  }
+  std::vector<int> raw;
+  for (const auto& fd : all) raw.push_back(fd.get());
+  for (std::size_t i = 1; i < all.size(); ++i)
+    MORI_RETURN_IF_ERROR(SendFds(sockets_[i].get(), raw, deadline));
+  return all;
+}
+
+Result<UniqueFd> FdExchange::Broadcast(int mine, const Deadline& deadline) {
+  if (index_ != 0) {
+    MORI_ASSIGN_OR_RETURN(auto received, ReceiveFds(sockets_[0].get(), 1, deadline));
+    return std::move(received[0]);
+  }
+  UniqueFd copy(::fcntl(mine, F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return Status::FromErrno(errno, "duplicate a descriptor");
+  for (std::size_t i = 1; i < sockets_.size(); ++i) {
+    MORI_RETURN_IF_ERROR(SendFds(sockets_[i].get(), {mine}, deadline));
+  }
+  return copy;
+}
+
+}  // namespace mori::shmem

@@ -1,0 +1,70 @@
+// Descriptors between the PEs of one node, by SCM_RIGHTS over private abstract sockets: no names in
+// the file system, nothing left behind by a killed job, no ptrace-class calls.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.hpp"
+#include "bootstrap/bootstrap.hpp"
+
+namespace mori::shmem {
+
+/// An abstract socket that one PE listens on, and the token that callers must know.
+class FdListener {
+ public:
+  using Token = std::array<std::uint8_t, 32>;
+
+  /// Listens under a fresh random name.
+  static Result<FdListener> Open();
+  int fd() const { return fd_.get(); }
+  const Token& token() const { return token_; }
+
+  /// Name of the abstract socket that goes with `token`, without the leading zero byte.
+  static std::string NameFor(const Token& token);
+
+ private:
+  UniqueFd fd_;
+  Token token_{};
+};
+
+/// Connections between the first PE of a node and its others. Collective calls: all PEs of the
+/// node, one thread each.
+class FdExchange {
+ public:
+  /// Connects. `index` of `count` is this PE's place among its node's PEs; the PE of index 0
+  /// listens on `listener`, the others call by its `token`. Watches `bootstrap` for lost ranks
+  /// while waiting.
+  /// @return kTimeout, kPeerLost; kSystem when the socket is not reachable although the node is the
+  /// same (other network namespace).
+  static Result<std::unique_ptr<FdExchange>> Connect(Bootstrap* bootstrap, int index, int count,
+                                                     FdListener listener,
+                                                     const FdListener::Token& first_token,
+                                                     const Deadline& deadline);
+
+  /// Everyone's descriptor, by index. `mine` stays the caller's.
+  Result<std::vector<UniqueFd>> AllGather(int mine, const Deadline& deadline);
+
+  /// The descriptor that index 0 passes; others pass -1.
+  Result<UniqueFd> Broadcast(int mine, const Deadline& deadline);
+
+ private:
+  FdExchange(Bootstrap* bootstrap, int index, int count)
+      : bootstrap_(bootstrap), index_(index), count_(count) {}
+
+  Status CallFirst(const FdListener::Token& token, const Deadline& deadline);
+  Status AcceptOthers(const FdListener& listener, const Deadline& deadline);
+  Status Wait(int fd, short events, const Deadline& deadline) const;
+  Status SendFds(int socket, const std::vector<int>& fds, const Deadline& deadline) const;
+  Result<std::vector<UniqueFd>> ReceiveFds(int socket, std::size_t count,
+                                           const Deadline& deadline) const;
+
+  Bootstrap* bootstrap_;
+  int index_;
+  int count_;
+  std::vector<UniqueFd> sockets_;  ///< of index 0: by index, own place empty; of others: one
+};
+
+}  // namespace mori::shmem

@@ -1,0 +1,70 @@
+// Seam: memory of one kind of device. Physical memory and addresses are apart, so that memory can
+// be exported, imported by another process, and mapped wherever a heap wants it.
+//
+// Implementations: host (memfd, mmap). GPU backends supply the same with their drivers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/config.hpp"
+#include "base/status.hpp"
+#include "base/unique_fd.hpp"
+
+namespace mori::shmem {
+
+/// Physical memory, own or imported. Given back when the last mapping and the last owner, in any
+/// process, are gone.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual std::uint64_t bytes() const = 0;
+  /// A descriptor by which another process of this node can import it.
+  virtual Result<UniqueFd> Export() const = 0;
+};
+
+/// A range of addresses that nothing else uses, with memory mapped into parts of it. Unmaps and
+/// gives the addresses back when destroyed. Used by one thread at a time.
+class AddressRange {
+ public:
+  virtual ~AddressRange() = default;
+  virtual std::byte* base() const = 0;
+  virtual std::uint64_t bytes() const = 0;
+  /// Maps all of `memory` at `offset`, a multiple of the granularity. The mapping keeps the memory
+  /// alive.
+  virtual Status Map(std::uint64_t offset, const DeviceMemory& memory) = 0;
+};
+
+class DeviceRuntime {
+ public:
+  virtual ~DeviceRuntime() = default;
+
+  virtual Backend backend() const = 0;
+  /// For people: "2 CPUs, 23.5 GiB".
+  virtual std::string Describe() const = 0;
+  /// Sizes and offsets of memory are multiples of this power of two.
+  virtual std::uint64_t GranularityBytes() const = 0;
+  /// Memory of the device.
+  virtual std::uint64_t MemoryBytes() const = 0;
+  /// What `type` really is here, in a few words.
+  virtual std::string DescribeHeapType(HeapType type) const = 0;
+
+  /// @return kOutOfMemory if the device, or a limit of this process, does not give that much.
+  virtual Result<std::unique_ptr<DeviceMemory>> Allocate(std::uint64_t bytes, HeapType type) = 0;
+  /// Memory behind a descriptor that another process exported. Takes only memory of exactly
+  /// `bytes`.
+  virtual Result<std::unique_ptr<DeviceMemory>> Import(UniqueFd descriptor,
+                                                       std::uint64_t bytes) = 0;
+  /// Addresses for `bytes`, a multiple of the page size; the base is a multiple of `alignment`, a
+  /// power of two of at least a page.
+  virtual Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
+                                                        std::uint64_t alignment) = 0;
+};
+
+/// The backend that `config` asks for; `auto` takes the host. @return kUnsupported for a backend
+/// that this build does not have.
+Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config);
+
+}  // namespace mori::shmem

@@ -1,0 +1,21 @@
+// Device runtime of machines without a GPU: sealed memfd memory, coherent for all CPUs of the node.
+#pragma once
+
+#include "runtime/device_runtime.hpp"
+
+namespace mori::shmem {
+
+class HostRuntime final : public DeviceRuntime {
+ public:
+  Backend backend() const override { return Backend::kHost; }
+  std::string Describe() const override;
+  std::uint64_t GranularityBytes() const override;
+  std::uint64_t MemoryBytes() const override;
+  std::string DescribeHeapType(HeapType type) const override;
+  Result<std::unique_ptr<DeviceMemory>> Allocate(std::uint64_t bytes, HeapType type) override;
+  Result<std::unique_ptr<DeviceMemory>> Import(UniqueFd descriptor, std::uint64_t bytes) override;
+  Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
+                                                std::uint64_t alignment) override;
+};
+
+}  // namespace mori::shmem

@@ -1,0 +1,90 @@
+// Out-of-line parts of the inline operations: what is not the common case.
+#include "mori/shmem/host_ops.hpp"
+
+#include "node/waiter.hpp"
+#include "shmem/last_error.hpp"
+#include "shmem/registry.hpp"
+
+namespace mori::shmem {
+namespace {
+
+Status WhyNoPointer(const World& world, const void* address, std::size_t bytes, int pe) {
+  if (pe < 0 || pe >= world.n_pes()) {
+    return Error(ErrorCode::kInvalidArgument, "PE {} is out of range: there are PEs 0 to {}", pe,
+                 world.n_pes() - 1);
+  }
+  if (!world.heap().OffsetOf(address)) {
+    return Error(ErrorCode::kInvalidArgument, "{} is no symmetric address: the heap is [{}, +{})",
+                 address, static_cast<const void*>(world.heap().base()),
+                 FormatByteSize(world.heap().bytes()));
+  }
+  return Error(ErrorCode::kInvalidArgument, "{} bytes at {} leave the heap, [{}, +{})", bytes,
+               address, static_cast<const void*>(world.heap().base()),
+               FormatByteSize(world.heap().bytes()));
+}
+
+/// Waits until the word compares as wanted, watching the peers of `world`, if any.
+template <typename T>
+Status WaitFor(const World& world, const T* word, Cmp cmp, T value) {
+  Waiter waiter(world.may_spin());
+  while (!ShmemTest(word, cmp, value)) {
+    if (waiter.phase() != Waiter::Phase::kSpin) {
+      // A signal that the lost PE had sent before is in memory by now: look once more before giving
+      // up.
+      if (Status health = world.Health(); !health.ok())
+        return ShmemTest(word, cmp, value) ? Status() : health;
+    }
+    waiter.Pause();
+  }
+  return Status();
+}
+
+template <typename T>
+Status WaitForBits(const World& world, const void* word, Cmp cmp, std::uint64_t bits) {
+  return WaitFor(world, static_cast<const T*>(word), cmp, static_cast<T>(bits));
+}
+
+}  // namespace
+
+namespace detail {
+
+std::byte* SlowPeerPointer(const void* address, std::size_t bytes, int pe, const char* what) {
+  const World* world = Registry::Instance().Current();  // binds this thread if it can be
+  if (world == nullptr) {
+    Report(what, Error(ErrorCode::kNotInitialized,
+                       "this thread has no PE: before init, or after finalize"));
+    return nullptr;
+  }
+  if (pe >= 0 && pe < world->n_pes()) {
+    if (std::byte* pointer = world->heap().Translate(address, bytes, pe)) return pointer;
+  }
+  Report(what, WhyNoPointer(*world, address, bytes, pe));
+  return nullptr;
+}
+
+int LastCode() { return static_cast<int>(LastErrorCode()); }
+
+int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value) {
+  const World* world = Registry::Instance().Current();
+  if (world == nullptr) {
+    return Report("wait_until", Error(ErrorCode::kNotInitialized,
+                                      "this thread has no PE: before init, or after finalize"));
+  }
+  Status status;
+  if (bytes == 4) {
+    status = is_signed ? WaitForBits<std::int32_t>(*world, ivar, cmp, value)
+                       : WaitForBits<std::uint32_t>(*world, ivar, cmp, value);
+  } else {
+    status = is_signed ? WaitForBits<std::int64_t>(*world, ivar, cmp, value)
+                       : WaitForBits<std::uint64_t>(*world, ivar, cmp, value);
+  }
+  return Report("wait_until", status);
+}
+
+int ReportBadWord(const void* address, const char* what) {
+  return Report(what, Error(ErrorCode::kInvalidArgument,
+                            "{} is not aligned to the size of the word", address));
+}
+
+}  // namespace detail
+}  // namespace mori::shmem

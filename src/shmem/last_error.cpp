@@ -1,0 +1,37 @@
+#include "shmem/last_error.hpp"
+
+#include "base/log.hpp"
+#include "mori/shmem/detail.hpp"
+
+namespace mori::shmem {
+namespace {
+
+struct LastError {
+  ErrorCode code = ErrorCode::kOk;
+  std::string text;
+};
+
+LastError& Last() {
+  thread_local LastError last;
+  return last;
+}
+
+int Keep(ErrorCode code, std::string text) {
+  Last() = {code, std::move(text)};
+  LogError("{}", Last().text);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int Report(std::string_view call, const Status& status) {
+  if (status.ok()) return 0;
+  return Keep(status.code(), fmt::format("{}: {}", call, status.message()));
+}
+
+const std::string& LastErrorText() { return Last().text; }
+ErrorCode LastErrorCode() { return Last().code; }
+
+int detail::ReportError(ErrorCode code, const char* sentence) { return Keep(code, sentence); }
+
+}  // namespace mori::shmem

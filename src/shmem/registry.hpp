@@ -1,0 +1,77 @@
+// The worlds of this process, and which one a thread means.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "bootstrap/unique_id.hpp"
+#include "shmem/world.hpp"
+
+namespace mori::shmem {
+
+/// A process has one world, or, as several PEs of one job (SPMT), one for each thread that ran an
+/// init. All worlds of a process share a unique id. Thread-safe.
+class Registry {
+ public:
+  /// Lives as long as the process.
+  static Registry& Instance();
+
+  /// Makes a world with `create`, or finds that this very one is there already.
+  /// Threads that ask for the same rank at the same time get the same world. The calling thread is
+  /// bound to it.
+  /// @return kAlreadyInitialized for other arguments than those of the live worlds,
+  /// kInvalidArgument for a spent id.
+  template <typename Create>
+  Status Init(const RendezvousName& name, int rank, int size, Create create);
+
+  /// The calling thread's world; null if it has none. Fast: no lock once a thread is bound.
+  World* Current();
+
+  /// Takes the calling thread's world away; null if it has none. The caller ends it.
+  std::unique_ptr<World> Remove();
+
+ private:
+  struct Entry {
+    std::unique_ptr<World> world;  ///< null while `Init()` is at work on it
+  };
+
+  /// The outcome if there is nothing to create; nothing if the caller is to create the world now.
+  /// Needs `lock`.
+  std::optional<Status> Claim(std::unique_lock<std::mutex>* lock, const RendezvousName& name,
+                              int rank, int size);
+  /// Makes `world` the calling thread's own. Needs the lock.
+  void Bind(World* world);
+  /// Finds the calling thread's world again after worlds have come or gone. Needs the lock.
+  World* Resolve();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, Entry> entries_;  ///< by rank
+  RendezvousName name_{};         ///< of `entries_`, unless empty
+  int size_ = 0;
+  bool several_ = false;  ///< more than one world since there was none: only bound threads have one
+  std::set<std::pair<RendezvousName, int>> spent_;
+};
+
+template <typename Create>
+Status Registry::Init(const RendezvousName& name, int rank, int size, Create create) {
+  std::unique_lock lock(mutex_);
+  if (auto settled = Claim(&lock, name, rank, size)) return *settled;
+  lock.unlock();
+  Result<std::unique_ptr<World>> made = create();
+  lock.lock();
+  if (made.ok()) {
+    entries_[rank].world = std::move(*made);
+    Bind(entries_[rank].world.get());
+  } else {
+    entries_.erase(rank);
+  }
+  changed_.notify_all();
+  return made.status();
+}
+
+}  // namespace mori::shmem

@@ -1,0 +1,212 @@
+// The public host functions: each finds its world, makes one call, and reports what went wrong.
+#include "mori/shmem/shmem_api.hpp"
+
+#include "base/log.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "shmem/info.hpp"
+#include "shmem/last_error.hpp"
+#include "shmem/launch.hpp"
+#include "shmem/registry.hpp"
+
+namespace mori::shmem {
+namespace {
+
+Status NotInitialized() {
+  return Error(ErrorCode::kNotInitialized, "this thread has no PE: before init, or after finalize");
+}
+
+/// The configuration of the next init. What the environment says about logging holds from here on.
+Result<Config> ReadConfig() {
+  auto config = Config::FromEnvironment();
+  if (!config.ok()) return config;
+  SetLogLevel(config->log_level);
+  static std::once_flag warned;
+  std::call_once(warned, [&] {
+    for (const auto& warning : config->warnings) LogWarn("{}", warning);
+  });
+  return config;
+}
+
+Status Init(int rank, int size, const UniqueId& id) {
+  MORI_ASSIGN_OR_RETURN(const Rendezvous rendezvous, DecodeUniqueId(id));
+  if (size < 1 || rank < 0 || rank >= size) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "rank {} is out of range: a world of {} has ranks 0 to {}", rank, size, size - 1);
+  }
+  return Registry::Instance().Init(rendezvous.name, rank, size, [&] {
+    RendezvousService::Instance().Reap();
+    return World::Create(ReadConfig(), rendezvous, rank, size);
+  });
+}
+
+/// `call` on the thread's world, or the error of having none.
+template <typename Call>
+int OnWorld(const char* name, Call call) {
+  World* world = Registry::Instance().Current();
+  return Report(name, world != nullptr ? call(*world) : NotInitialized());
+}
+
+void* Malloc(const char* name, std::size_t alignment, std::size_t bytes, unsigned flags) {
+  void* block = nullptr;
+  OnWorld(name, [&](World& world) {
+    auto made = world.Malloc(bytes, alignment, flags, name);
+    if (made.ok()) block = *made;
+    return made.status();
+  });
+  return block;
+}
+
+}  // namespace
+
+int ShmemGetUniqueId(UniqueId* id) {
+  const auto open = [&]() -> Status {
+    if (id == nullptr) return Error(ErrorCode::kInvalidArgument, "the id to be filled is null");
+    MORI_ASSIGN_OR_RETURN(const Config config, ReadConfig());
+    MORI_ASSIGN_OR_RETURN(*id, RendezvousService::Instance().Open(config));
+    return Status();
+  };
+  return Report("shmem_get_unique_id", open());
+}
+
+int ShmemInitAttr(InitFlag flag, int rank, int world_size, const UniqueId& id) {
+  constexpr const char* kName = "shmem_init_attr";
+  if (flag == MORI_SHMEM_INIT_WITH_UNIQUEID) return Report(kName, Init(rank, world_size, id));
+  return Report(
+      kName,
+      Error(
+          ErrorCode::kInvalidArgument,
+          "flag {} does not go with a unique id: that is MORI_SHMEM_INIT_WITH_UNIQUEID, 1 (an MPI "
+          "communicator is passed through mori/shmem/mpi.hpp)",
+          static_cast<unsigned>(flag)));
+}
+
+int ShmemInit() {
+  // One thread finds out who we are; others that come meanwhile then find the world.
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const auto init = []() -> Status {
+    if (Registry::Instance().Current() != nullptr) return Status();
+    MORI_ASSIGN_OR_RETURN(const Launch launch, FindLaunch());
+    return Init(launch.rank, launch.size, launch.id);
+  };
+  return Report("shmem_init", init());
+}
+
+int ShmemFinalize() {
+  std::unique_ptr<World> world = Registry::Instance().Remove();
+  if (world == nullptr) return Report("shmem_finalize", NotInitialized());
+  const Status left = world->Finalize();
+  world.reset();
+  RendezvousService::Instance().Reap();
+  const int code = Report("shmem_finalize", left);
+  SetLogPe(0, 0);
+  return code;
+}
+
+bool ShmemInitialized() { return Registry::Instance().Current() != nullptr; }
+
+int ShmemMyPe() {
+  int pe = -1;
+  OnWorld("shmem_mype", [&](const World& world) { return pe = world.my_pe(), Status(); });
+  return pe;
+}
+
+int ShmemNPes() {
+  int pes = -1;
+  OnWorld("shmem_npes", [&](const World& world) { return pes = world.n_pes(), Status(); });
+  return pes;
+}
+
+int ShmemNumQpPerPe() {
+  int queue_pairs = -1;
+  OnWorld("shmem_num_qp_per_pe",
+          [&](const World& world) { return queue_pairs = world.config().num_qp_per_pe, Status(); });
+  return queue_pairs;
+}
+
+void* ShmemMalloc(std::size_t bytes) { return Malloc("shmem_malloc", 1, bytes, 0); }
+
+void* ShmemMallocAlign(std::size_t alignment, std::size_t bytes) {
+  return Malloc("shmem_malloc_align", alignment, bytes, 0);
+}
+
+void* ShmemExtMallocWithFlags(std::size_t bytes, unsigned flags) {
+  return Malloc("shmem_ext_malloc_with_flags", 1, bytes, flags);
+}
+
+int ShmemFree(void* ptr) {
+  return OnWorld("shmem_free", [&](World& world) { return world.Free(ptr); });
+}
+
+int ShmemHeapStats(HeapStats* stats) {
+  return OnWorld("shmem_heap_stats", [&](const World& world) -> Status {
+    if (stats == nullptr)
+      return Error(ErrorCode::kInvalidArgument, "the statistics to be filled are null");
+    *stats = world.heap().Stats();
+    return Status();
+  });
+}
+
+int ShmemBufferRegister(void* ptr, std::size_t bytes) {
+  return OnWorld("shmem_buffer_register",
+                 [&](World& world) { return world.RegisterBuffer(ptr, bytes); });
+}
+
+int ShmemBufferDeregister(void* ptr, std::size_t bytes) {
+  return OnWorld("shmem_buffer_deregister",
+                 [&](World& world) { return world.DeregisterBuffer(ptr, bytes); });
+}
+
+void* ShmemRetainMemory(const void* ptr) {
+  void* handle = nullptr;
+  OnWorld("retain memory", [&](const World& world) -> Status {
+    auto retained = world.heap().Retain(ptr);
+    if (retained == nullptr)
+      return Error(ErrorCode::kInvalidArgument, "{} is in no PE's heap", ptr);
+    handle = new std::shared_ptr<const void>(std::move(retained));
+    return Status();
+  });
+  return handle;
+}
+
+void ShmemReleaseMemory(void* handle) { delete static_cast<std::shared_ptr<const void>*>(handle); }
+
+std::uint64_t ShmemPtrP2p(std::uint64_t ptr, int my_pe, int dest_pe) {
+  std::uint64_t remote = 0;
+  OnWorld("shmem_ptr_p2p", [&](const World& world) -> Status {
+    if (my_pe != world.my_pe()) {
+      return Error(ErrorCode::kInvalidArgument, "my_pe is {}, but this is PE {}", my_pe,
+                   world.my_pe());
+    }
+    if (dest_pe < 0 || dest_pe >= world.n_pes()) {
+      return Error(ErrorCode::kInvalidArgument, "PE {} is out of range: there are PEs 0 to {}",
+                   dest_pe, world.n_pes() - 1);
+    }
+    remote = reinterpret_cast<std::uintptr_t>(
+        world.heap().Translate(reinterpret_cast<const void*>(ptr), 0, dest_pe));
+    return Status();
+  });
+  return remote;
+}
+
+int ShmemBarrierAll() {
+  return OnWorld("shmem_barrier_all", [](World& world) { return world.BarrierAll(); });
+}
+
+int ShmemModuleInit(void*) {
+  return OnWorld("shmem_module_init", [](const World&) {
+    return Error(ErrorCode::kUnsupported, "the host backend has no device modules");
+  });
+}
+
+const char* ShmemLastError() { return LastErrorText().c_str(); }
+int ShmemLastErrorCode() { return static_cast<int>(LastErrorCode()); }
+const char* ShmemErrorName(int code) { return ErrorCodeName(static_cast<ErrorCode>(code)).data(); }
+const char* ShmemVersion() { return MORI_SHMEM_VERSION; }
+
+std::string ShmemInfo() {
+  return LibraryInfo() + "\n" + EnvironmentInfo() + "\n" +
+         WorldInfo(Registry::Instance().Current());
+}
+
+}  // namespace mori::shmem

@@ -1,0 +1,341 @@
+#include "shmem/world.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+
+#include "base/log.hpp"
+#include "base/machine.hpp"
+
+namespace mori::shmem {
+namespace {
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+constexpr std::size_t kMaxText = 1024;
+
+/// What all PEs must have alike.
+Settings SettingsOf(const Config& config) {
+  return {{"MORI_SHMEM_HEAP_SIZE",
+           config.heap_bytes ? FormatByteSize(*config.heap_bytes) : "(not set)"},
+          {"MORI_SHMEM_MODE", std::string(HeapModeName(config.heap_mode))},
+          {"MORI_SHMEM_HEAP_TYPE", std::string(HeapTypeName(config.heap_type))},
+          {"MORI_SHMEM_BACKEND", std::string(BackendName(config.backend))},
+          {"MORI_NUM_QP_PER_PE", std::to_string(config.num_qp_per_pe)},
+          {"MORI_ENABLE_RAIL_ONLY", config.enable_rail_only ? "1" : "0"},
+          {"MORI_DISABLE_P2P", config.disable_p2p ? "1" : "0"}};
+}
+
+Bytes EncodePeInfo(const PeInfo& info) {
+  ByteWriter writer;
+  writer.Text(info.host).Int(info.process_id).Text(info.node_id).Raw(info.token);
+  writer.Int(static_cast<std::uint32_t>(info.settings.size()));
+  for (const auto& [name, value] : info.settings) writer.Text(name).Text(value);
+  return writer.Take();
+}
+
+Result<PeInfo> DecodePeInfo(int pe, ByteView bytes) {
+  ByteReader reader(bytes);
+  PeInfo info;
+  info.pe = pe;
+  info.host = reader.Text(kMaxText);
+  info.process_id = reader.Int<std::uint32_t>();
+  info.node_id = reader.Text(kMaxText);
+  std::ranges::copy(reader.Raw(info.token.size()), info.token.begin());
+  const auto count = reader.Int<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
+    std::string name = reader.Text(kMaxText);
+    info.settings.emplace_back(std::move(name), reader.Text(kMaxText));
+  }
+  if (!reader.AtEnd())
+    return Error(ErrorCode::kMismatch, "what PE {} says of itself is malformed", pe);
+  return info;
+}
+
+std::string DescribeProposal(const Proposal& proposal) {
+  switch (proposal.call) {
+    case Proposal::Call::kBarrier: return "barrier_all()";
+    case Proposal::Call::kMalloc:
+      return fmt::format("an allocation of {} bytes, alignment {}, flags {:#x}", proposal.first,
+                         proposal.second, proposal.third);
+    case Proposal::Call::kFree:
+      return proposal.second == 0 ? "free of no heap address"
+                                  : fmt::format("free of heap offset {:#x}", proposal.first);
+  }
+  return "another call";
+}
+
+/// HIP's flags of extended allocation: default, fine-grained, uncached. All host memory is
+/// coherent, so it is each of them.
+bool IsKnownFlag(unsigned flags) { return flags == 0x0 || flags == 0x1 || flags == 0x3; }
+
+std::string PeList(const std::vector<int>& pes) {
+  std::string text;
+  for (const int pe : pes) text += fmt::format("{}{}", text.empty() ? "" : ",", pe);
+  return text;
+}
+
+/// Contexts of all worlds ever: inline operations of any thread may look at one after its world is
+/// gone.
+HostContext* NewContext() {
+  static auto* const mutex = new std::mutex;
+  static auto* const contexts = new std::vector<std::unique_ptr<HostContext>>;
+  const std::lock_guard lock(*mutex);
+  contexts->push_back(std::make_unique<HostContext>());
+  return contexts->back().get();
+}
+
+std::uint64_t NextWorldId() {
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+World::World(Config config, int rank, int size)
+    : id_(NextWorldId()),
+      config_(std::move(config)),
+      rank_(rank),
+      size_(size),
+      context_(NewContext()) {}
+
+World::~World() {
+  *context_ = HostContext{};
+  if (bootstrap_) bootstrap_->Observe(nullptr);
+}
+
+Result<std::unique_ptr<World>> World::Create(const Result<Config>& config,
+                                             const Rendezvous& rendezvous, int rank, int size) {
+  std::unique_ptr<World> world(new World(config.ok() ? *config : Config{}, rank, size));
+  MORI_RETURN_IF_ERROR(world->Connect(config, rendezvous));
+  SetLogPe(rank, size);
+  const Status built = world->Build(Deadline::After(world->config_.bootstrap_timeout));
+  if (!built.ok()) {
+    if (built.code() != ErrorCode::kPeerLost) world->bootstrap_->Abort(built);
+    SetLogPe(0, 0);
+    return built;
+  }
+  world->Publish();
+  return world;
+}
+
+Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous) {
+  SocketBootstrap::Options options;
+  options.rank = rank_;
+  options.size = size_;
+  options.version = MORI_SHMEM_VERSION;
+  options.host = HostName();
+  options.budget = config_.bootstrap_timeout;
+  options.failure = config.status();
+  if (options.failure.ok()) {
+    auto runtime = MakeDeviceRuntime(config_);
+    if (runtime.ok()) runtime_ = std::move(*runtime);
+    options.failure = runtime.ok() ? CheckHeapConfig(config_, *runtime_) : runtime.status();
+  }
+  if (options.failure.ok()) {
+    auto addresses = SelectAddresses(config_.socket_ifname, ListNetworkInterfaces());
+    if (addresses.ok()) options.listen_addresses = std::move(*addresses);
+    options.failure = addresses.status();
+  }
+  MORI_ASSIGN_OR_RETURN(bootstrap_, SocketBootstrap::Connect(rendezvous, options));
+  return Status();
+}
+
+Status World::Build(const Deadline& deadline) {
+  MORI_ASSIGN_OR_RETURN(FdListener listener, FdListener::Open());
+  MORI_RETURN_IF_ERROR(ExchangeInfo(listener.token(), deadline));
+  MORI_RETURN_IF_ERROR(CheckSettings());
+  std::vector<Peer> peers;
+  for (const PeInfo& info : pes_) peers.push_back({info.pe, info.node_id, info.host});
+  MORI_ASSIGN_OR_RETURN(reach_, SelectReach(config_, rank_, peers));
+  MORI_RETURN_IF_ERROR(ShareMemory(std::move(listener), deadline));
+  auto all_done = bootstrap_->AllGather({}, deadline);
+  return all_done.status();
+}
+
+Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadline) {
+  PeInfo mine;
+  mine.host = HostName();
+  mine.process_id = static_cast<std::uint32_t>(::getpid());
+  mine.node_id = config_.node_id.empty() ? BootId() : config_.node_id;
+  mine.token = token;
+  mine.settings = SettingsOf(config_);
+  MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(EncodePeInfo(mine), deadline));
+  for (int pe = 0; pe < size_; ++pe) {
+    MORI_ASSIGN_OR_RETURN(PeInfo info, DecodePeInfo(pe, messages[static_cast<std::size_t>(pe)]));
+    if (info.node_id == mine.node_id) node_pes_.push_back(pe);
+    pes_.push_back(std::move(info));
+  }
+  return Status();
+}
+
+Status World::CheckSettings() const {
+  const Settings& first = pes_[0].settings;
+  for (const PeInfo& other : pes_) {
+    for (std::size_t i = 0; i < first.size() && i < other.settings.size(); ++i) {
+      if (first[i] == other.settings[i]) continue;
+      return Error(ErrorCode::kMismatch,
+                   "{} must be the same on all PEs: PE 0 has {}, PE {} has {}", first[i].first,
+                   first[i].second, other.pe, other.settings[i].second);
+    }
+  }
+  return Status();
+}
+
+Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
+  const auto self = std::find(node_pes_.begin(), node_pes_.end(), rank_);
+  const int index = static_cast<int>(self - node_pes_.begin());
+  const int count = static_cast<int>(node_pes_.size());
+  const auto first = static_cast<std::size_t>(node_pes_.front());
+  MORI_ASSIGN_OR_RETURN(fd_exchange_,
+                        FdExchange::Connect(bootstrap_.get(), index, count, std::move(listener),
+                                            pes_[first].token, deadline));
+  MORI_ASSIGN_OR_RETURN(board_,
+                        Board::Create(runtime_.get(), fd_exchange_.get(), index, count, deadline));
+  bootstrap_->Observe([this](const Bootstrap::Loss& loss) {
+    {
+      const std::lock_guard lock(losses_mutex_);
+      losses_.emplace(loss.rank, loss.reason);
+    }
+    board_->MarkLost(loss.rank);
+  });
+  p2p_ = MakeP2pTransport(runtime_.get(), fd_exchange_.get(), node_pes_, rank_, size_);
+  MORI_ASSIGN_OR_RETURN(heap_,
+                        MakeHeap(config_, runtime_.get(), p2p_.get(), rank_, size_, deadline));
+  return Status();
+}
+
+void World::Publish() {
+  context_->heap_base = reinterpret_cast<std::uintptr_t>(heap_->base());
+  context_->heap_bytes = heap_->span_bytes();
+  context_->peer_bases = heap_->peer_bases();
+  context_->my_pe = static_cast<std::uint32_t>(rank_);
+  context_->n_pes = static_cast<std::uint32_t>(size_);
+  LogInfo("ready: {} backend, {} heap of {} ({}), {} PE{} on this node",
+          BackendName(runtime_->backend()), HeapModeName(heap_->mode()),
+          FormatByteSize(heap_->bytes()), HeapTypeName(config_.heap_type), node_pes_.size(),
+          node_pes_.size() == 1 ? "" : "s");
+}
+
+Status World::Lost(int pe) const {
+  const PeInfo& info = pes_[static_cast<std::size_t>(pe)];
+  const std::lock_guard lock(losses_mutex_);
+  const auto known = losses_.find(pe);
+  return Error(ErrorCode::kPeerLost, "PE {} (host {}, process {}) is lost: {}", pe, info.host,
+               info.process_id,
+               known != losses_.end() ? known->second : "another PE saw its connection close");
+}
+
+Status World::Health() const {
+  const int lost = board_->FirstLost();
+  return lost < 0 ? Status() : Lost(lost);
+}
+
+Status World::Dispute(const Board::Dispute& dispute, const char* call) const {
+  return Error(ErrorCode::kMismatch,
+               "PEs disagree in a collective call, {} here: PE {} made {}, PE {} made {}", call,
+               node_pes_[0], DescribeProposal(dispute.first),
+               node_pes_[static_cast<std::size_t>(dispute.index)],
+               DescribeProposal(dispute.differing));
+}
+
+Status World::Agree(const Proposal& proposal, const char* call) {
+  std::optional<Board::Dispute> dispute;
+  if (!board_->Agree(proposal, &dispute).ok()) return Lost(board_->FirstLost());
+  return dispute ? Dispute(*dispute, call) : Status();
+}
+
+Result<void*> World::Malloc(std::uint64_t bytes, std::uint64_t alignment, unsigned flags,
+                            const char* call) {
+  MORI_RETURN_IF_ERROR(Agree({Proposal::Call::kMalloc, bytes, alignment, flags}, call));
+  if (bytes == 0) return Error(ErrorCode::kInvalidArgument, "an allocation of 0 bytes");
+  if (!std::has_single_bit(alignment)) {
+    return Error(ErrorCode::kInvalidArgument, "alignment {} is no power of two", alignment);
+  }
+  if (!IsKnownFlag(flags)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "flags {:#x} are unknown: 0x0 default, 0x1 fine-grained, 0x3 uncached", flags);
+  }
+  MORI_ASSIGN_OR_RETURN(std::byte * block,
+                        heap_->Allocate(bytes, std::max(alignment, DefaultAlignment(bytes))));
+  return static_cast<void*>(block);
+}
+
+Status World::Free(void* ptr) {
+  const auto offset = heap_->OffsetOf(ptr);
+  MORI_RETURN_IF_ERROR(
+      Agree({Proposal::Call::kFree, offset.value_or(0), offset ? 1u : 0u, ptr == nullptr ? 1u : 0u},
+            "shmem_free"));
+  return ptr == nullptr ? Status() : heap_->Free(ptr);
+}
+
+Status World::BarrierAll() {
+  // The agreement publishes with release and acquire, which is all that load/store transports need.
+  return Agree(Proposal{}, "shmem_barrier_all");
+}
+
+Status World::Finalize() {
+  Status left = Health();
+  if (left.ok()) {
+    // Nobody unmaps while another may still be reading.
+    auto all_came = bootstrap_->AllGather({}, Deadline::After(config_.bootstrap_timeout));
+    left = all_came.status();
+    if (left.code() == ErrorCode::kPeerLost && board_->FirstLost() >= 0)
+      left = Lost(board_->FirstLost());
+    if (left.code() == ErrorCode::kTimeout) {
+      left = Error(ErrorCode::kTimeout,
+                   "not all PEs came to finalize within {:g} s (MORI_BOOTSTRAP_TIMEOUT)",
+                   static_cast<double>(config_.bootstrap_timeout.count()) / 1e3);
+    }
+  }
+  *context_ = HostContext{};
+  bootstrap_->Observe(nullptr);
+  bootstrap_->Close();
+  return left;
+}
+
+Status World::RegisterBuffer(const void* ptr, std::uint64_t bytes) {
+  const auto start = reinterpret_cast<std::uintptr_t>(ptr);
+  if (ptr == nullptr || bytes == 0 || start + bytes < start) {
+    return Error(ErrorCode::kInvalidArgument, "no range to register: {} bytes at {}", bytes, ptr);
+  }
+  const std::lock_guard lock(buffers_mutex_);
+  ++buffers_[{start, bytes}];
+  return Status();
+}
+
+Status World::DeregisterBuffer(const void* ptr, std::uint64_t bytes) {
+  const std::lock_guard lock(buffers_mutex_);
+  const auto found = buffers_.find({reinterpret_cast<std::uintptr_t>(ptr), bytes});
+  if (found == buffers_.end()) {
+    return Error(ErrorCode::kInvalidArgument, "{} bytes at {} are not registered", bytes, ptr);
+  }
+  if (--found->second == 0) buffers_.erase(found);
+  return Status();
+}
+
+std::string World::Describe() const {
+  const HeapStats stats = heap_->Stats();
+  std::string text = fmt::format("PE {} of {}, process {} on host {}\n", rank_, size_, ::getpid(),
+                                 pes_[static_cast<std::size_t>(rank_)].host);
+  text += fmt::format("backend  {} ({}); MORI_SHMEM_BACKEND={}\n", BackendName(runtime_->backend()),
+                      runtime_->Describe(), BackendName(config_.backend));
+  text += fmt::format("heap     {} mode, {}, {} used in {} blocks, largest free block {}\n",
+                      HeapModeName(heap_->mode()), FormatByteSize(stats.total_bytes),
+                      FormatByteSize(stats.used_bytes), stats.live_blocks,
+                      FormatByteSize(stats.largest_free_bytes));
+  text += fmt::format("memory   {}: {}\n", HeapTypeName(config_.heap_type),
+                      runtime_->DescribeHeapType(config_.heap_type));
+  text += fmt::format("node     {}, PEs {}\n", pes_[static_cast<std::size_t>(rank_)].node_id,
+                      PeList(node_pes_));
+  for (const PeInfo& info : pes_) {
+    text += fmt::format("reach    PE {}: {} (host {}, process {})\n", info.pe,
+                        ReachName(reach_[static_cast<std::size_t>(info.pe)]), info.host,
+                        info.process_id);
+  }
+  return text;
+}
+
+}  // namespace mori::shmem

@@ -1,0 +1,101 @@
+// All that one PE holds between init and finalize.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/config.hpp"
+#include "bootstrap/socket_bootstrap.hpp"
+#include "bootstrap/unique_id.hpp"
+#include "heap/heap.hpp"
+#include "mori/shmem/host_ops.hpp"
+#include "node/board.hpp"
+#include "transport/transport.hpp"
+
+namespace mori::shmem {
+
+/// A PE as all others know it.
+struct PeInfo {
+  int pe = 0;
+  std::string host;
+  std::uint32_t process_id = 0;
+  std::string node_id;
+  FdListener::Token token{};
+  std::vector<std::pair<std::string, std::string>>
+      settings;  ///< variables that must agree, and their values
+};
+
+/// Owns the parts in order of creation. The collective calls come from one thread of the PE at a
+/// time.
+class World {
+ public:
+  /// Joins. `config` may be an error: it is then told to all others, and returned. Collective;
+  /// every PE gets the error of any.
+  static Result<std::unique_ptr<World>> Create(const Result<Config>& config,
+                                               const Rendezvous& rendezvous, int rank, int size);
+  ~World();
+
+  /// Unlike the address, never used again in this process.
+  std::uint64_t id() const { return id_; }
+  int my_pe() const { return rank_; }
+  int n_pes() const { return size_; }
+  const Config& config() const { return config_; }
+  const HostContext* context() const { return context_; }
+  const Heap& heap() const { return *heap_; }
+
+  /// Collective calls; see shmem_api.hpp.
+  Result<void*> Malloc(std::uint64_t bytes, std::uint64_t alignment, unsigned flags,
+                       const char* call);
+  Status Free(void* ptr);
+  Status BarrierAll();
+  Status Finalize();
+
+  /// Local calls.
+  Status RegisterBuffer(const void* ptr, std::uint64_t bytes);
+  Status DeregisterBuffer(const void* ptr, std::uint64_t bytes);
+  /// Success while no PE is known to be lost.
+  Status Health() const;
+  bool may_spin() const { return board_->may_spin(); }
+  /// For `mori info`: what was chosen, a line each.
+  std::string Describe() const;
+
+ private:
+  World(Config config, int rank, int size);
+
+  Status Connect(const Result<Config>& config, const Rendezvous& rendezvous);
+  Status Build(const Deadline& deadline);
+  Status ExchangeInfo(const FdListener::Token& token, const Deadline& deadline);
+  Status CheckSettings() const;
+  Status ShareMemory(FdListener listener, const Deadline& deadline);
+  void Publish();
+  Status Agree(const Proposal& proposal, const char* call);
+  Status Dispute(const Board::Dispute& dispute, const char* call) const;
+  Status Lost(int pe) const;
+
+  const std::uint64_t id_;
+  const Config config_;
+  const int rank_;
+  const int size_;
+  std::unique_ptr<DeviceRuntime> runtime_;
+  std::unique_ptr<SocketBootstrap> bootstrap_;
+  std::vector<PeInfo> pes_;
+  std::vector<Reach> reach_;
+  std::vector<int> node_pes_;  ///< PEs of this node, ascending
+  std::unique_ptr<FdExchange> fd_exchange_;
+  std::unique_ptr<Board> board_;
+  std::unique_ptr<Transport> p2p_;
+  std::unique_ptr<Heap> heap_;
+  HostContext* context_;  ///< never freed: threads may look at it long after
+
+  mutable std::mutex losses_mutex_;
+  std::map<int, std::string> losses_;  ///< lost PEs and why, as the bootstrap told it
+
+  std::mutex buffers_mutex_;
+  std::map<std::pair<std::uintptr_t, std::uint64_t>, int>
+      buffers_;  ///< registered ranges, with counts
+};
+
+}  // namespace mori::shmem

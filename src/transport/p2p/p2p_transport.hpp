@@ -1,0 +1,30 @@
+// Load and store within a node: peers' memory is imported by descriptor and mapped by the heap.
+#pragma once
+
+#include "transport/transport.hpp"
+
+namespace mori::shmem {
+
+class P2pTransport final : public Transport {
+ public:
+  P2pTransport(DeviceRuntime* runtime, FdExchange* exchange, std::vector<int> node_pes, int self,
+               int world_size)
+      : runtime_(runtime),
+        exchange_(exchange),
+        node_pes_(std::move(node_pes)),
+        self_(self),
+        world_size_(world_size) {}
+
+  std::string_view name() const override { return "p2p"; }
+  Result<std::vector<std::unique_ptr<DeviceMemory>>> Share(const DeviceMemory& mine,
+                                                           const Deadline& deadline) override;
+
+ private:
+  DeviceRuntime* runtime_;
+  FdExchange* exchange_;
+  std::vector<int> node_pes_;
+  int self_;
+  int world_size_;
+};
+
+}  // namespace mori::shmem

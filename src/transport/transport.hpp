@@ -1,0 +1,49 @@
+// Seam: how this PE reaches the memory of others.
+//
+// Implementations: p2p (load and store, within a node). RDMA between nodes supplies the same.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/config.hpp"
+#include "bootstrap/bootstrap.hpp"
+#include "node/fd_exchange.hpp"
+#include "runtime/device_runtime.hpp"
+
+namespace mori::shmem {
+
+/// How a PE is reached from here.
+enum class Reach { kNone, kSelf, kP2p };
+std::string_view ReachName(Reach reach);
+
+/// What selection needs to know of a PE.
+struct Peer {
+  int pe = 0;
+  std::string node_id;
+  std::string host;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string_view name() const = 0;
+  /// Makes `mine` reachable for the PEs that this transport reaches, and takes theirs. Collective
+  /// over these PEs, who all pass the same size. @return the peers' memory by PE of the world; null
+  /// where it is not reached, and for this PE.
+  virtual Result<std::vector<std::unique_ptr<DeviceMemory>>> Share(const DeviceMemory& mine,
+                                                                   const Deadline& deadline) = 0;
+};
+
+/// Reach of every PE from PE `self`, by what this machine and `config` allow.
+/// @return kUnsupported if one is not reached; the sentence names it and says why.
+Result<std::vector<Reach>> SelectReach(const Config& config, int self,
+                                       const std::vector<Peer>& peers);
+
+/// The transport to the PEs of this node: `node_pes` by index, as in `exchange`.
+std::unique_ptr<Transport> MakeP2pTransport(DeviceRuntime* runtime, FdExchange* exchange,
+                                            std::vector<int> node_pes, int self, int world_size);
+
+}  // namespace mori::shmem
