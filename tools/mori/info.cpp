@@ -6,11 +6,12 @@
 #include <fmt/format.h>
 
 #include "mori/shmem/shmem_api.hpp"
+#include "shmem/info.hpp"
 
 namespace mori::launcher {
 
-int PrintInfo(bool) {
-  fmt::print("{}", shmem::ShmemInfo());
+int PrintInfo(bool environment_only) {
+  fmt::print("{}", environment_only ? shmem::EnvironmentInfo() : shmem::ShmemInfo());
   return std::fflush(stdout) == 0 ? 0 : 1;
 }
 

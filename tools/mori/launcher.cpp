@@ -307,12 +307,12 @@ std::string Launcher::Summary() const {
 
 int RunPes(const RunOptions& options) {
   OpenStandardStreams();
-  ChooseInterface();
+  PrepareEnvironment();
   const auto fail = [](const Status& status) {
     fmt::print(stderr, "mori run: {}\n", status.message());
     return kExitError;
   };
-  const Result<rlimit> open_files = MakeRoomForPipes(options.n_pes);
+  const Result<rlimit> open_files = MakeRoomForFiles(options.n_pes);
   if (!open_files.ok()) return fail(open_files.status());
   Result<SignalSource> signals = SignalSource::Create();
   if (!signals.ok()) return fail(signals.status());

@@ -3,10 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
-#include <string_view>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -20,6 +20,14 @@ using shmem::Result;
 using shmem::Status;
 using shmem::UniqueFd;
 
+namespace {
+
+/// By these a PE knows its place, in the order of `PeEnvironment()`.
+constexpr const char* kPlaceVariables[] = {"MORI_RANK", "MORI_WORLD_SIZE", "MORI_LOCAL_RANK",
+                                           "MORI_LOCAL_WORLD_SIZE", "MORI_UNIQUE_ID"};
+
+}  // namespace
+
 void OpenStandardStreams() {
   for (int fd; (fd = open("/dev/null", O_RDWR)) >= 0;) {
     if (fd <= STDERR_FILENO) continue;
@@ -28,9 +36,10 @@ void OpenStandardStreams() {
   }
 }
 
-Result<rlimit> MakeRoomForPipes(int n_pes) {
+Result<rlimit> MakeRoomForFiles(int n_pes) {
+  constexpr rlim_t kFilesPerPe = 3;  // two pipes, and a connection while PEs meet
   constexpr rlim_t kOwnFiles = 32;
-  const rlim_t needed = 2 * static_cast<rlim_t>(n_pes) + kOwnFiles;
+  const rlim_t needed = kFilesPerPe * static_cast<rlim_t>(n_pes) + kOwnFiles;
   rlimit original{};
   if (getrlimit(RLIMIT_NOFILE, &original) != 0) {
     return Status::FromErrno(errno, "read the limit of open files");
@@ -59,31 +68,20 @@ void MakeNonBlocking(const UniqueFd& fd) {
   fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
 }
 
-void ChooseInterface() {
-  const char* chosen = std::getenv("MORI_SOCKET_IFNAME");
-  if (chosen == nullptr || *chosen == '\0') setenv("MORI_SOCKET_IFNAME", "lo", 1);
+void PrepareEnvironment() {
+  for (const char* name : kPlaceVariables) unsetenv(name);
+  const char* interface = std::getenv("MORI_SOCKET_IFNAME");
+  if (interface == nullptr || *interface == '\0') setenv("MORI_SOCKET_IFNAME", "lo", 1);
 }
 
 std::vector<std::string> PeEnvironment(int pe, int n_pes, const shmem::UniqueId& id) {
-  const std::pair<std::string_view, std::string> variables[] = {
-      {"MORI_RANK", fmt::to_string(pe)},
-      {"MORI_WORLD_SIZE", fmt::to_string(n_pes)},
-      {"MORI_LOCAL_RANK", fmt::to_string(pe)},
-      {"MORI_LOCAL_WORLD_SIZE", fmt::to_string(n_pes)},
-      {"MORI_UNIQUE_ID", shmem::UniqueIdToHex(id)},
-  };
-  const auto replaced = [&](std::string_view entry) {
-    const std::string_view name = entry.substr(0, entry.find('='));
-    return std::any_of(std::begin(variables), std::end(variables),
-                       [&](const auto& variable) { return variable.first == name; });
-  };
-
   std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (!replaced(*entry)) environment.emplace_back(*entry);
-  }
-  for (const auto& [name, value] : variables) {
-    environment.push_back(fmt::format("{}={}", name, value));
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  const std::string values[] = {fmt::to_string(pe), fmt::to_string(n_pes), fmt::to_string(pe),
+                                fmt::to_string(n_pes), shmem::UniqueIdToHex(id)};
+  static_assert(std::size(values) == std::size(kPlaceVariables));
+  for (std::size_t i = 0; i < std::size(values); ++i) {
+    environment.push_back(fmt::format("{}={}", kPlaceVariables[i], values[i]));
   }
   return environment;
 }

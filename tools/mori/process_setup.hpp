@@ -18,7 +18,7 @@ void OpenStandardStreams();
 
 /// Raises the soft limit of open files for so many PEs, if needed. @return the limit as it was, or
 /// kSystem if the hard limit is too low.
-shmem::Result<rlimit> MakeRoomForPipes(int n_pes);
+shmem::Result<rlimit> MakeRoomForFiles(int n_pes);
 
 struct Pipe {
   shmem::UniqueFd read_end;
@@ -29,9 +29,9 @@ shmem::Result<Pipe> MakePipe();
 
 void MakeNonBlocking(const shmem::UniqueFd& fd);
 
-/// PEs of one machine meet on loopback unless the user wants them elsewhere: sets
-/// `MORI_SOCKET_IFNAME` if it is not set.
-void ChooseInterface();
+/// Makes this process's environment that of the run: a place in a surrounding run is not the PEs'
+/// concern, and PEs of one machine meet on loopback unless `MORI_SOCKET_IFNAME` is set.
+void PrepareEnvironment();
 
 /// This process's environment as "NAME=value", with the variables by which `ShmemInit()` finds the
 /// other PEs.
