@@ -16,6 +16,9 @@ namespace {
 
 /// How long the other ranks may still come to be told of a failure.
 constexpr std::chrono::minutes kLinger{5};
+/// How long a failed init is held up so that they can, when the rendezvous would end with this
+/// process.
+constexpr std::chrono::milliseconds kLastWord{1'000};
 constexpr int kMaxRanks = 1 << 20;
 /// Messages of the rendezvous are far smaller than a socket's buffer: sending them does not wait.
 Deadline SendLimit() { return Deadline::After(std::chrono::seconds(5)); }
@@ -60,7 +63,14 @@ void RendezvousServer::Serve() {
     TellLatecomers(status);
   }
   arrived_.clear();
+  const std::lock_guard lock(finished_mutex_);
   finished_.store(true, std::memory_order_release);
+  finished_changed_.notify_all();
+}
+
+void RendezvousServer::AwaitLastWord(std::chrono::milliseconds limit) {
+  std::unique_lock lock(finished_mutex_);
+  finished_changed_.wait_for(lock, limit, [this] { return finished(); });
 }
 
 Status RendezvousServer::MeetAndWelcome() {
@@ -225,6 +235,14 @@ Result<UniqueId> RendezvousService::Open(const Config& config) {
   const std::lock_guard lock(mutex_);
   servers_.push_back(std::move(server));
   return id;
+}
+
+void RendezvousService::AwaitLastWord(const RendezvousName& name) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& server : servers_) {
+    const auto served = DecodeUniqueId(server->id());
+    if (served.ok() && served->name == name) server->AwaitLastWord(kLastWord);
+  }
 }
 
 void RendezvousService::Reap() {

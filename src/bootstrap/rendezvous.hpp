@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,9 @@ class RendezvousServer {
 
   const UniqueId& id() const { return id_; }
   bool finished() const { return finished_.load(std::memory_order_acquire); }
+
+  /// After a failure: waits until every rank has been told, at most for `limit`.
+  void AwaitLastWord(std::chrono::milliseconds limit);
 
  private:
   struct Arrived {
@@ -56,6 +60,8 @@ class RendezvousServer {
   bool welcomed_ = false;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> finished_{false};
+  std::mutex finished_mutex_;
+  std::condition_variable finished_changed_;
   std::thread thread_;
 };
 
@@ -67,6 +73,10 @@ class RendezvousService {
 
   /// Starts a rendezvous on the addresses that `config` selects.
   Result<UniqueId> Open(const Config& config);
+
+  /// After a failed init here: waits a little until all ranks have heard of it, should this process
+  /// serve them, since it may end now. Does nothing for another process's id.
+  void AwaitLastWord(const RendezvousName& name);
 
   /// Ends the threads of rendezvous that are over. Called now and then.
   void Reap();

@@ -34,8 +34,10 @@ Status Init(int rank, int size, const UniqueId& id) {
                  "rank {} is out of range: a world of {} has ranks 0 to {}", rank, size, size - 1);
   }
   return Registry::Instance().Init(rendezvous.name, rank, size, [&] {
+    auto world = World::Create(ReadConfig(), rendezvous, rank, size);
+    if (!world.ok()) RendezvousService::Instance().AwaitLastWord(rendezvous.name);
     RendezvousService::Instance().Reap();
-    return World::Create(ReadConfig(), rendezvous, rank, size);
+    return world;
   });
 }
 

@@ -1,0 +1,329 @@
+// Init, finalize and what comes between, before and after them.
+#include <gtest/gtest.h>
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/run_pes.hpp"
+
+namespace mori::shmem {
+namespace {
+
+using testing::As;
+using testing::Failures;
+using testing::Pe;
+using testing::RunProcesses;
+using testing::RunThreads;
+
+std::size_t EntriesIn(const char* folder) {
+  std::size_t count = 0;
+  DIR* directory = ::opendir(folder);
+  while (::readdir(directory) != nullptr) ++count;
+  ::closedir(directory);
+  return count;
+}
+std::size_t Descriptors() { return EntriesIn("/proc/self/fd"); }
+std::size_t Threads() { return EntriesIn("/proc/self/task"); }
+std::size_t Mappings() {
+  std::ifstream file("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(file, line);)
+    count += line.find("mori_shmem") != std::string::npos;
+  return count;
+}
+
+/// Rank 0 makes an id in round `round`, the others read it from its heap of the round before.
+struct SharedIds {
+  std::atomic<int> rounds_made{0};
+  UniqueId ids[64];
+};
+
+TEST(Lifecycle, InitAgainAfterFinalizeMakesANewWorldOfAnotherSize) {
+  void* memory =
+      ::mmap(nullptr, sizeof(SharedIds), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* shared = new (memory) SharedIds;
+  const auto outcomes = RunProcesses(4, [&](const Pe& pe) {
+    int round = 0;
+    for (const int size : {4, 2, 1, 3}) {
+      if (pe.rank == 0) {
+        PE_CHECK_EQ(ShmemGetUniqueId(&shared->ids[round]), 0);
+        shared->rounds_made.store(round + 1, std::memory_order_release);
+      }
+      while (shared->rounds_made.load(std::memory_order_acquire) <= round) ::usleep(200);
+      const UniqueId id = shared->ids[round++];
+      if (pe.rank >= size) continue;
+      PE_CHECK_EQ(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, pe.rank, size, id), 0);
+      PE_CHECK_EQ(ShmemNPes(), size);
+      auto* value = static_cast<int*>(ShmemMalloc(64));
+      *value = pe.rank;
+      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      PE_CHECK_EQ(ShmemG(value, size - 1), size - 1);
+      PE_CHECK_EQ(ShmemFinalize(), 0);
+    }
+  });
+  ::munmap(memory, sizeof(SharedIds));
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+TEST(Lifecycle, NothingIsLeftBehindByFinalize) {
+  void* memory =
+      ::mmap(nullptr, sizeof(SharedIds), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* shared = new (memory) SharedIds;
+  const auto outcomes = RunProcesses(2, [&](const Pe& pe) {
+    std::size_t descriptors = 0, threads = 0;
+    for (int round = 0; round < 20; ++round) {
+      if (pe.rank == 0) {
+        PE_CHECK_EQ(ShmemGetUniqueId(&shared->ids[round]), 0);
+        shared->rounds_made.store(round + 1, std::memory_order_release);
+      }
+      while (shared->rounds_made.load(std::memory_order_acquire) <= round) ::usleep(200);
+      PE_CHECK_EQ(
+          ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, pe.rank, pe.size, shared->ids[round]), 0);
+      PE_CHECK(Mappings() > 0);
+      PE_CHECK_EQ(ShmemFinalize(), 0);
+      PE_CHECK_EQ(Mappings(), std::size_t{0});
+      if (round == 0) {
+        descriptors = Descriptors();
+        threads = Threads();
+      }
+    }
+    PE_CHECK_EQ(Descriptors(), descriptors);
+    PE_CHECK_EQ(Threads(), threads);
+  });
+  ::munmap(memory, sizeof(SharedIds));
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+TEST(Lifecycle, InitTwiceAlikeChangesNothing) {
+  EXPECT_EQ(Failures(RunProcesses(2,
+                                  [](const Pe& pe) {
+                                    pe.Init();
+                                    void* block = ShmemMalloc(64);
+                                    PE_CHECK_EQ(pe.TryInit(), 0);
+                                    HeapStats stats{};
+                                    PE_CHECK_EQ(ShmemHeapStats(&stats), 0);
+                                    PE_CHECK_EQ(stats.live_blocks, std::uint64_t{1});
+                                    PE_CHECK_EQ(ShmemFree(block), 0);
+                                    PE_CHECK_EQ(ShmemFinalize(), 0);
+                                  })),
+            "");
+}
+
+TEST(Lifecycle, InitTwiceWithOtherArgumentsIsRefusedAndChangesNothing) {
+  EXPECT_EQ(
+      Failures(RunProcesses(
+          2,
+          [](const Pe& pe) {
+            pe.Init();
+            const int refused = static_cast<int>(ErrorCode::kAlreadyInitialized);
+            PE_CHECK_EQ(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, pe.rank, 3, pe.id), refused);
+            PE_CHECK_EQ(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, 1 - pe.rank, 2, pe.id),
+                        refused);
+            UniqueId other;
+            PE_CHECK_EQ(ShmemGetUniqueId(&other), 0);
+            PE_CHECK_EQ(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, pe.rank, 2, other), refused);
+            PE_CHECK_EQ(ShmemBarrierAll(), 0);
+            PE_CHECK_EQ(ShmemMyPe(), pe.rank);
+            PE_CHECK_EQ(ShmemFinalize(), 0);
+          })),
+      "");
+}
+
+TEST(Lifecycle, EightThreadsThatInitAlikeAtOnceGetOneWorld) {
+  EXPECT_EQ(Failures(RunProcesses(2,
+                                  [](const Pe& pe) {
+                                    std::atomic<int> failures{0};
+                                    std::vector<std::thread> threads;
+                                    for (int i = 0; i < 8; ++i) {
+                                      threads.emplace_back([&] {
+                                        failures += pe.TryInit() != 0;
+                                        failures += ShmemMyPe() != pe.rank;
+                                      });
+                                    }
+                                    for (auto& thread : threads) thread.join();
+                                    PE_CHECK_EQ(failures.load(), 0);
+                                    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                                    PE_CHECK_EQ(ShmemFinalize(), 0);
+                                    PE_CHECK_EQ(ShmemFinalize(),
+                                                static_cast<int>(ErrorCode::kNotInitialized));
+                                  })),
+            "");
+}
+
+TEST(Lifecycle, ManyThreadsAsPes) {
+  EXPECT_EQ(Failures(RunThreads(32,
+                                [](const Pe& pe) {
+                                  pe.Init();
+                                  auto* counter = static_cast<std::uint64_t*>(ShmemMalloc(8));
+                                  *counter = 0;
+                                  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                                  for (int peer = 0; peer < pe.size; ++peer)
+                                    PE_CHECK_EQ(ShmemAtomicInc(counter, peer), 0);
+                                  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                                  PE_CHECK_EQ(*counter, std::uint64_t{32});
+                                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                                })),
+            "");
+}
+
+TEST(Lifecycle, SixtyFourProcesses) {
+  EXPECT_EQ(Failures(RunProcesses(64,
+                                  [](const Pe& pe) {
+                                    pe.Init();
+                                    auto* value = static_cast<int*>(ShmemMalloc(64));
+                                    *value = pe.rank;
+                                    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                                    PE_CHECK_EQ(ShmemG(value, 63 - pe.rank), 63 - pe.rank);
+                                    PE_CHECK_EQ(ShmemFinalize(), 0);
+                                  })),
+            "");
+}
+
+TEST(Lifecycle, TwoJobsSideBySide) {
+  std::vector<testing::Outcome> other;
+  std::thread second([&] {
+    other = RunProcesses(3, [](const Pe& pe) {
+      pe.Init();
+      for (int i = 0; i < 200; ++i) PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      PE_CHECK_EQ(ShmemFinalize(), 0);
+    });
+  });
+  const auto outcomes = RunProcesses(3, [](const Pe& pe) {
+    pe.Init();
+    for (int i = 0; i < 200; ++i) PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  second.join();
+  EXPECT_EQ(Failures(outcomes) + Failures(other), "");
+}
+
+TEST(Lifecycle, ExitWithoutFinalizeIsCleanAndSilent) {
+  testing::Options options;
+  options.environment = {{"MORI_GLOBAL_LOG_LEVEL", "WARN"}};
+  const auto outcomes = RunProcesses(
+      3,
+      [](const Pe& pe) {
+        pe.Init();
+        PE_CHECK(ShmemMalloc(64) != nullptr);
+        PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      },
+      options);
+  for (const auto& outcome : outcomes) {
+    EXPECT_TRUE(outcome.ok()) << outcome.output;
+    EXPECT_EQ(outcome.output, "");
+  }
+}
+
+TEST(Lifecycle, ASuccessfulRunPrintsOneLinePerPe) {
+  const auto outcomes = RunProcesses(2, [](const Pe& pe) {
+    pe.Init();
+    PE_CHECK(ShmemMalloc(64) != nullptr);
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string& output = outcomes[static_cast<std::size_t>(rank)].output;
+    EXPECT_TRUE(output.starts_with("[mori] PE " + std::to_string(rank) + "/2 ready: ")) << output;
+    EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+  }
+}
+
+TEST(Lifecycle, AnUnknownVariableIsWarnedOfOnceWithTheNearestName) {
+  testing::Options options;
+  options.environment = {{"MORI_SHMEM_HEAPSIZE", "1G"}};
+  const auto outcomes = RunProcesses(
+      1,
+      [](const Pe& pe) {
+        pe.Init();
+        PE_CHECK_EQ(ShmemFinalize(), 0);
+      },
+      options);
+  const std::string& output = outcomes[0].output;
+  const auto first = output.find("MORI_SHMEM_HEAPSIZE");
+  ASSERT_NE(first, std::string::npos) << output;
+  EXPECT_EQ(output.find("MORI_SHMEM_HEAPSIZE", first + 1), std::string::npos) << output;
+  EXPECT_NE(output.find("MORI_SHMEM_HEAP_SIZE"), std::string::npos) << output;
+}
+
+TEST(Lifecycle, TheEnvironmentIsReadAtInitOnly) {
+  EXPECT_EQ(Failures(RunProcesses(1,
+                                  [](const Pe& pe) {
+                                    ::setenv("MORI_NUM_QP_PER_PE", "3", 1);
+                                    pe.Init();
+                                    ::setenv("MORI_NUM_QP_PER_PE", "9", 1);
+                                    PE_CHECK_EQ(ShmemNumQpPerPe(), 3);
+                                    PE_CHECK_EQ(ShmemFinalize(), 0);
+                                  })),
+            "");
+}
+
+TEST(Lifecycle, InfoShowsWhatWasChosen) {
+  EXPECT_EQ(Failures(RunProcesses(2,
+                                  [](const Pe& pe) {
+                                    pe.Init();
+                                    const std::string info = ShmemInfo();
+                                    for (const char* part : {"MORI_SHMEM_HEAP_SIZE", "host",
+                                                             "static", "8 MiB", "reach    PE 1"}) {
+                                      PE_CHECK(info.find(part) != std::string::npos);
+                                    }
+                                    PE_CHECK_EQ(ShmemFinalize(), 0);
+                                  })),
+            "");
+}
+
+TEST(Lifecycle, APeThatIsKilledInABarrierIsNamedToTheOthers) {
+  const auto outcomes = RunProcesses(4, [](const Pe& pe) {
+    pe.Init();
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    if (pe.rank == 2) ::kill(::getpid(), SIGKILL);
+    PE_CHECK_EQ(ShmemBarrierAll(), static_cast<int>(ErrorCode::kPeerLost));
+    PE_CHECK(std::strstr(ShmemLastError(), "PE 2 (host ") != nullptr);
+    PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
+  });
+  EXPECT_EQ(outcomes[2].signal, SIGKILL);
+  for (const std::size_t survivor : {0u, 1u, 3u})
+    EXPECT_TRUE(outcomes[survivor].ok()) << outcomes[survivor].output;
+}
+
+TEST(Launch, WithoutALauncherInitMakesAWorldOfOne) {
+  const auto outcome = testing::RunAlone([] {
+    PE_CHECK_EQ(ShmemInit(), 0);
+    PE_CHECK_EQ(ShmemNPes(), 1);
+    PE_CHECK_EQ(ShmemInit(), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+    PE_CHECK_EQ(ShmemInit(), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_TRUE(outcome.ok()) << outcome.output;
+}
+
+TEST(Launch, RanksOfTorchrunFindEachOtherAndDoSoAgain) {
+  EXPECT_EQ(Failures(RunProcesses(3,
+                                  [](const Pe& pe) {
+                                    ::setenv("RANK", std::to_string(pe.rank).c_str(), 1);
+                                    ::setenv("WORLD_SIZE", "3", 1);
+                                    ::setenv("LOCAL_WORLD_SIZE", "3", 1);
+                                    ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+                                    ::setenv("MASTER_PORT", std::to_string(::getppid()).c_str(), 1);
+                                    for (int round = 0; round < 2; ++round) {
+                                      PE_CHECK_EQ(ShmemInit(), 0);
+                                      PE_CHECK_EQ(ShmemMyPe(), pe.rank);
+                                      PE_CHECK_EQ(ShmemNPes(), 3);
+                                      PE_CHECK_EQ(ShmemFinalize(), 0);
+                                    }
+                                  })),
+            "");
+}
+
+}  // namespace
+}  // namespace mori::shmem
