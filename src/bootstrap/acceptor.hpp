@@ -32,6 +32,9 @@ class Acceptor {
   std::uint16_t port() const { return port_; }
   const std::vector<IpAddress>& addresses() const { return addresses_; }
 
+  /// Closes the port, and nothing else: in a forked child, whose parent goes on with it.
+  void CloseListeners() { listeners_.clear(); }
+
   /// What ended a wait.
   struct Event {
     std::optional<Caller> caller;

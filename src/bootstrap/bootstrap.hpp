@@ -50,6 +50,10 @@ class Bootstrap {
   /// Leaves in order: the others do not take it for a loss. Local. The object is unusable
   /// afterwards.
   virtual void Close() = 0;
+
+  /// In a forked child: lets go of the parent's descriptors, so that its death still shows. Takes
+  /// no lock; the object is never used again there, and not destroyed.
+  virtual void AbandonAfterFork() {}
 };
 
 }  // namespace mori::shmem

@@ -255,9 +255,13 @@ void RendezvousService::StopAll() {
   servers_.clear();
 }
 
-void RendezvousService::ForgetAfterFork() {
-  for (auto& server : servers_) static_cast<void>(server.release());
+void RendezvousService::AfterForkInChild() {
+  for (auto& server : servers_) {
+    server->AbandonAfterFork();
+    abandoned_.push_back(server.release());
+  }
   servers_.clear();
+  mutex_.unlock();
 }
 
 }  // namespace mori::shmem

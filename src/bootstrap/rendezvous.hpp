@@ -25,6 +25,9 @@ class RendezvousServer {
   const UniqueId& id() const { return id_; }
   bool finished() const { return finished_.load(std::memory_order_acquire); }
 
+  /// In a forked child.
+  void AbandonAfterFork() { acceptor_.CloseListeners(); }
+
   /// After a failure: waits until every rank has been told, at most for `limit`.
   void AwaitLastWord(std::chrono::milliseconds limit);
 
@@ -82,12 +85,16 @@ class RendezvousService {
   void Reap();
   /// Ends all, at exit.
   void StopAll();
-  /// In a forked child: forgets what belongs to the parent, whose threads are not here.
-  void ForgetAfterFork();
+  /// Around a fork: no other thread is in here meanwhile. The child forgets what belongs to the
+  /// parent, whose threads it does not have.
+  void BeforeFork() { mutex_.lock(); }
+  void AfterForkInParent() { mutex_.unlock(); }
+  void AfterForkInChild();
 
  private:
   std::mutex mutex_;
   std::vector<std::unique_ptr<RendezvousServer>> servers_;
+  std::vector<RendezvousServer*> abandoned_;  ///< of a parent process: never destroyed here
 };
 
 }  // namespace mori::shmem

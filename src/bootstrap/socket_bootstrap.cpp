@@ -435,4 +435,9 @@ void SocketBootstrap::Close() {
   children_.clear();
 }
 
+void SocketBootstrap::AbandonAfterFork() {
+  for (Link* link : Links()) link->fd.Reset();
+  wake_.Reset();
+}
+
 }  // namespace mori::shmem

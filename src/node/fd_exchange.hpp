@@ -47,6 +47,9 @@ class FdExchange {
   /// Everyone's descriptor, by index. `mine` stays the caller's.
   Result<std::vector<UniqueFd>> AllGather(int mine, const Deadline& deadline);
 
+  /// In a forked child: lets go of the parent's sockets.
+  void AbandonAfterFork() { sockets_.clear(); }
+
   /// The descriptor that index 0 passes; others pass -1.
   Result<UniqueFd> Broadcast(int mine, const Deadline& deadline);
 

@@ -51,8 +51,7 @@ namespace detail {
 std::byte* SlowPeerPointer(const void* address, std::size_t bytes, int pe, const char* what) {
   const World* world = Registry::Instance().Current();  // binds this thread if it can be
   if (world == nullptr) {
-    Report(what, Error(ErrorCode::kNotInitialized,
-                       "this thread has no PE: before init, or after finalize"));
+    Report(what, Registry::Instance().NoWorld());
     return nullptr;
   }
   if (pe >= 0 && pe < world->n_pes()) {
@@ -67,8 +66,7 @@ int LastCode() { return static_cast<int>(LastErrorCode()); }
 int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value) {
   const World* world = Registry::Instance().Current();
   if (world == nullptr) {
-    return Report("wait_until", Error(ErrorCode::kNotInitialized,
-                                      "this thread has no PE: before init, or after finalize"));
+    return Report("wait_until", Registry::Instance().NoWorld());
   }
   Status status;
   if (bytes == 4) {

@@ -1,8 +1,11 @@
 #include "shmem/registry.hpp"
 
+#include <pthread.h>
+
 #include <atomic>
 
 #include "base/log.hpp"
+#include "bootstrap/rendezvous.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -32,8 +35,56 @@ Registry& Registry::Instance() {
   return *registry;
 }
 
+Registry::Registry() {
+  // The locks are held across a fork, so that the child finds both tables whole.
+  ::pthread_atfork(
+      [] {
+        Instance().mutex_.lock();
+        RendezvousService::Instance().BeforeFork();
+      },
+      [] {
+        RendezvousService::Instance().AfterForkInParent();
+        Instance().mutex_.unlock();
+      },
+      [] {
+        RendezvousService::Instance().AfterForkInChild();
+        Instance().AfterForkInChild();
+      });
+}
+
+void Registry::AfterForkInChild() {
+  for (auto& [rank, entry] : entries_) {
+    if (entry.world == nullptr) continue;
+    entry.world->AbandonAfterFork();
+    abandoned_.push_back(entry.world.release());
+  }
+  entries_.clear();
+  generation.fetch_add(1, std::memory_order_acq_rel);
+  binding = {};
+  detail::host_context = &kNoContext;
+  mutex_.unlock();
+}
+
+Status Registry::NoWorld() {
+  const std::lock_guard lock(mutex_);
+  return abandoned_.empty()
+             ? Error(ErrorCode::kNotInitialized,
+                     "this thread has no PE: before init, or after finalize")
+             : Error(
+                   ErrorCode::kNotInitialized,
+                   "this process was forked from PE {} of {}, which only the parent can use: start "
+                   "processes that use the library with exec or spawn",
+                   abandoned_[0]->my_pe(), abandoned_[0]->n_pes());
+}
+
 std::optional<Status> Registry::Claim(std::unique_lock<std::mutex>* lock,
                                       const RendezvousName& name, int rank, int size) {
+  if (!abandoned_.empty()) {
+    return Error(ErrorCode::kUnsupported,
+                 "this process was forked from PE {} of {} and cannot become a PE: start it with "
+                 "exec or spawn",
+                 abandoned_[0]->my_pe(), abandoned_[0]->n_pes());
+  }
   for (;;) {
     const auto existing = entries_.find(rank);
     if (entries_.empty()) break;

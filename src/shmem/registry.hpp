@@ -34,10 +34,16 @@ class Registry {
   /// Takes the calling thread's world away; null if it has none. The caller ends it.
   std::unique_ptr<World> Remove();
 
+  /// Why `Current()` gave null.
+  Status NoWorld();
+
  private:
   struct Entry {
     std::unique_ptr<World> world;  ///< null while `Init()` is at work on it
   };
+
+  Registry();
+  void AfterForkInChild();
 
   /// The outcome if there is nothing to create; nothing if the caller is to create the world now.
   /// Needs `lock`.
@@ -55,6 +61,8 @@ class Registry {
   int size_ = 0;
   bool several_ = false;  ///< more than one world since there was none: only bound threads have one
   std::set<std::pair<RendezvousName, int>> spent_;
+  std::vector<World*>
+      abandoned_;  ///< of the process this one was forked from: never destroyed here
 };
 
 template <typename Create>

@@ -11,10 +11,6 @@
 namespace mori::shmem {
 namespace {
 
-Status NotInitialized() {
-  return Error(ErrorCode::kNotInitialized, "this thread has no PE: before init, or after finalize");
-}
-
 /// The configuration of the next init. What the environment says about logging holds from here on.
 Result<Config> ReadConfig() {
   auto config = Config::FromEnvironment();
@@ -45,7 +41,7 @@ Status Init(int rank, int size, const UniqueId& id) {
 template <typename Call>
 int OnWorld(const char* name, Call call) {
   World* world = Registry::Instance().Current();
-  return Report(name, world != nullptr ? call(*world) : NotInitialized());
+  return Report(name, world != nullptr ? call(*world) : Registry::Instance().NoWorld());
 }
 
 void* Malloc(const char* name, std::size_t alignment, std::size_t bytes, unsigned flags) {
@@ -96,7 +92,7 @@ int ShmemInit() {
 
 int ShmemFinalize() {
   std::unique_ptr<World> world = Registry::Instance().Remove();
-  if (world == nullptr) return Report("shmem_finalize", NotInitialized());
+  if (world == nullptr) return Report("shmem_finalize", Registry::Instance().NoWorld());
   const Status left = world->Finalize();
   world.reset();
   RendezvousService::Instance().Reap();

@@ -8,6 +8,7 @@
 
 #include "base/log.hpp"
 #include "base/machine.hpp"
+#include "bootstrap/socket_bootstrap.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -294,6 +295,12 @@ Status World::Finalize() {
   bootstrap_->Observe(nullptr);
   bootstrap_->Close();
   return left;
+}
+
+void World::AbandonAfterFork() {
+  *context_ = HostContext{};
+  bootstrap_->AbandonAfterFork();
+  fd_exchange_->AbandonAfterFork();
 }
 
 Status World::RegisterBuffer(const void* ptr, std::uint64_t bytes) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/config.hpp"
-#include "bootstrap/socket_bootstrap.hpp"
+#include "bootstrap/bootstrap.hpp"
 #include "bootstrap/unique_id.hpp"
 #include "heap/heap.hpp"
 #include "mori/shmem/host_ops.hpp"
@@ -56,6 +56,8 @@ class World {
   /// Local calls.
   Status RegisterBuffer(const void* ptr, std::uint64_t bytes);
   Status DeregisterBuffer(const void* ptr, std::uint64_t bytes);
+  /// In a forked child: lets go of the parent's descriptors and publishes that there is no PE here.
+  void AbandonAfterFork();
   /// Success while no PE is known to be lost.
   Status Health() const;
   bool may_spin() const { return board_->may_spin(); }
@@ -80,7 +82,7 @@ class World {
   const int rank_;
   const int size_;
   std::unique_ptr<DeviceRuntime> runtime_;
-  std::unique_ptr<SocketBootstrap> bootstrap_;
+  std::unique_ptr<Bootstrap> bootstrap_;
   std::vector<PeInfo> pes_;
   std::vector<Reach> reach_;
   std::vector<int> node_pes_;  ///< PEs of this node, ascending

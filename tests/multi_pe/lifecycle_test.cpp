@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -293,6 +294,71 @@ TEST(Lifecycle, APeThatIsKilledInABarrierIsNamedToTheOthers) {
   EXPECT_EQ(outcomes[2].signal, SIGKILL);
   for (const std::size_t survivor : {0u, 1u, 3u})
     EXPECT_TRUE(outcomes[survivor].ok()) << outcomes[survivor].output;
+}
+
+TEST(Fork, AChildThatOnlyExitsDisturbsNobody) {
+  EXPECT_EQ(Failures(RunProcesses(2,
+                                  [](const Pe& pe) {
+                                    pe.Init();
+                                    for (int i = 0; i < 6; ++i) {
+                                      const pid_t child = ::fork();
+                                      if (child == 0)
+                                        i % 2 == 0
+                                            ? ::_exit(0)
+                                            : std::exit(0);  // without and with exit handlers
+                                      int status = 0;
+                                      PE_CHECK_EQ(::waitpid(child, &status, 0), child);
+                                      PE_CHECK_EQ(status, 0);
+                                      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                                    }
+                                    PE_CHECK_EQ(ShmemFinalize(), 0);
+                                  })),
+            "");
+}
+
+TEST(Fork, CallsInAChildAreErrorsThatSayWhy) {
+  EXPECT_EQ(Failures(RunProcesses(
+                2,
+                [](const Pe& pe) {
+                  pe.Init();
+                  auto* word = static_cast<std::uint64_t*>(ShmemMalloc(64));
+                  const pid_t child = ::fork();
+                  if (child == 0) {
+                    int wrong = 0;
+                    wrong += ShmemMalloc(64) != nullptr;
+                    wrong += std::strstr(ShmemLastError(), "was forked from PE") == nullptr;
+                    wrong += ShmemBarrierAll() != static_cast<int>(ErrorCode::kNotInitialized);
+                    wrong += ShmemP(word, std::uint64_t{1}, 0) !=
+                             static_cast<int>(ErrorCode::kNotInitialized);
+                    wrong += pe.TryInit() != static_cast<int>(ErrorCode::kUnsupported);
+                    wrong += ShmemFinalize() == 0;
+                    ::_exit(wrong);
+                  }
+                  int status = 0;
+                  PE_CHECK_EQ(::waitpid(child, &status, 0), child);
+                  PE_CHECK_EQ(status, 0);
+                  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                })),
+            "");
+}
+
+TEST(Fork, AParentThatDiesIsNoticedAlthoughItsChildLives) {
+  testing::Options options;
+  options.deadline = std::chrono::seconds(20);
+  const auto body = [](const Pe& pe) {
+    pe.Init();
+    if (pe.rank == 1) {
+      if (::fork() == 0) {
+        ::alarm(40);  // outlives the deadline, then goes by itself
+        ::pause();
+      }
+      ::kill(::getpid(), SIGKILL);
+    }
+    PE_CHECK_EQ(ShmemBarrierAll(), static_cast<int>(ErrorCode::kPeerLost));
+  };
+  const auto outcomes = RunProcesses(2, body, options);
+  EXPECT_TRUE(outcomes[0].ok()) << outcomes[0].output;
 }
 
 TEST(Launch, WithoutALauncherInitMakesAWorldOfOne) {
