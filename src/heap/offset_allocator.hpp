@@ -1,12 +1,10 @@
 // Address-ordered first fit over an abstract range of offsets.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <vector>
+
+#include "heap/block_tree.hpp"
 
 namespace mori::shmem {
 
@@ -18,10 +16,8 @@ namespace mori::shmem {
 /// about. Replicas that made the same calls therefore agree, and they agree again after a call that
 /// only some of them made and undid. Low placement also keeps the top free, for `Shrink()`.
 ///
-/// **Cost.** Blocks, live and free, lie in a B+ tree ordered by offset, in which every node knows
-/// the largest free block below it. Each call descends once or a few times: O(log blocks), base 4
-/// at worst and about 12 in practice. Free neighbours merge at once. `Free()` allocates no memory,
-/// and `Allocate()` none beyond the highest number of blocks so far.
+/// **Cost.** O(log blocks) for each call, see block_tree.hpp. Free neighbours merge at once.
+/// `Free()` allocates no memory, and `Allocate()` none beyond the highest number of blocks so far.
 ///
 /// **Refusals.** A request at granule alignment is refused only if every free block is smaller.
 ///
@@ -37,7 +33,8 @@ namespace mori::shmem {
 /// M * n. With alignments up to a granule more than k times the size, the bound is
 /// M * (1 + k + (3 + 2k) * ceil(log2 n)).
 ///
-/// Not thread-safe. Movable. Nothing throws; a process without memory for metadata gets a refusal.
+/// Not thread-safe. Movable; a moved-from one can only be assigned to or destroyed. Nothing throws;
+/// a process without memory for metadata gets a refusal.
 class OffsetAllocator {
  public:
   struct Block {
@@ -53,12 +50,9 @@ class OffsetAllocator {
     std::uint64_t free_blocks;  ///< at most `live_blocks + 1`
   };
 
-  /// @param capacity_bytes  rounded down to whole granules; 0 is allowed, nothing fits then.
+  /// @param capacity_bytes  below 2^63, rounded down to whole granules; in 0 nothing fits.
   /// @param granule_bytes   a power of two.
   OffsetAllocator(std::uint64_t capacity_bytes, std::uint64_t granule_bytes);
-  ~OffsetAllocator();
-  OffsetAllocator(OffsetAllocator&&) noexcept;
-  OffsetAllocator& operator=(OffsetAllocator&&) noexcept;
 
   /// Takes `bytes` at a multiple of `alignment`, a power of two; what lies before an aligned start
   /// stays free. Refuses 0 bytes, another alignment, and what fits nowhere.
@@ -81,55 +75,28 @@ class OffsetAllocator {
   /// The largest request that succeeds now at `alignment`, a power of two; 0 if none does. Looks at
   /// the free blocks that are longer than the best before them.
   std::uint64_t LargestFree(std::uint64_t alignment) const;
-  /// End of the last live block: `Shrink()` can go down to here.
+  /// End of the last live block, 0 if there is none: `Shrink()` can go down to here.
   std::uint64_t UsedEnd() const;
 
   /// Moves the end of the range up, or down over free space. `new_capacity_bytes` is rounded down
   /// to whole granules. @return false, with nothing changed, if the end would move the other way,
-  /// or down into a live block.
+  /// down into a live block, or up to 2^63.
   bool Grow(std::uint64_t new_capacity_bytes);
   bool Shrink(std::uint64_t new_capacity_bytes);
 
  private:
-  struct Node;
-  struct Cursor;
-  struct Entry;
-
-  std::size_t LeafLevel() const { return height_ - 1; }
   std::uint64_t Units(std::uint64_t bytes) const { return bytes >> granule_shift_; }
   std::uint64_t Bytes(std::uint64_t units) const { return units << granule_shift_; }
   std::uint64_t AlignmentMask(std::uint64_t alignment) const;
-
-  Cursor Seek(std::uint64_t start) const;
-  bool SeekLive(std::uint64_t offset, Cursor& at) const;
-  bool Step(Cursor& at, bool forward) const;
-  Cursor Start() const;
-  bool NextWithRoom(Cursor& at, std::uint64_t units) const;
-  bool FindPlace(std::uint64_t units, std::uint64_t mask, Cursor& at) const;
-  Entry Last(Cursor& at) const;
-
-  void Replace(Cursor& at, std::size_t removed, const Entry* entries, std::size_t count);
-  void MakeSpace(Cursor& at, std::size_t count);
-  void Split(Cursor& at, std::size_t level);
-  void Repair(Cursor& at);
-  void AbsorbOutsideLeaf(Cursor& at, Entry& merged);
-
-  bool ReserveNodes();
-  void MakeRoot();
-  Node* TakeNode();
-  void ReturnNode(Node* node);
+  bool SeekLive(std::uint64_t offset, BlockTree::Cursor& at) const;
+  bool FindPlace(std::uint64_t units, std::uint64_t mask, BlockTree::Cursor& at) const;
+  bool FindPlaceBeyond(std::uint64_t units, std::uint64_t mask, BlockTree::Cursor& at) const;
 
   unsigned granule_shift_;
-  std::uint64_t capacity_;  // in granules, as every start and length inside
-  std::uint64_t used_ = 0;
+  BlockTree blocks_;  ///< starts and lengths in granules
+  std::uint64_t used_units_ = 0;
   std::uint64_t live_blocks_ = 0;
   std::uint64_t free_blocks_ = 0;
-
-  Node* root_ = nullptr;
-  std::size_t height_ = 0;  ///< levels, leaves included; 0: never had a block
-  std::vector<std::unique_ptr<Node[]>> chunks_;
-  Node* spare_ = nullptr;  ///< list of unused nodes
-  std::size_t spare_count_ = 0;
 };
 
 }  // namespace mori::shmem

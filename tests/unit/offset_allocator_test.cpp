@@ -109,12 +109,14 @@ TEST(OffsetAllocator, RefusesSizesThatOverflow) {
 }
 
 TEST(OffsetAllocator, ServesTheLargestRange) {
-  OffsetAllocator allocator(kMax, 1);
+  constexpr std::uint64_t kHalf = std::uint64_t{1} << 62;
+  OffsetAllocator allocator(kMax / 2, 1);
+  EXPECT_FALSE(allocator.Grow(kMax / 2 + 1));
   EXPECT_EQ(allocator.Allocate(1, 1), 0u);
-  EXPECT_EQ(allocator.Allocate(kMax / 2, std::uint64_t{1} << 63), std::uint64_t{1} << 63);
-  EXPECT_EQ(allocator.Stats().largest_free_bytes, kMax / 2);
-  EXPECT_TRUE(allocator.Free(std::uint64_t{1} << 63));
-  EXPECT_EQ(allocator.Allocate(kMax - 1, 1), 1u);
+  EXPECT_EQ(allocator.Allocate(kHalf - 1, kHalf), kHalf);
+  EXPECT_EQ(allocator.Stats().largest_free_bytes, kHalf - 1);
+  EXPECT_TRUE(allocator.Free(kHalf));
+  EXPECT_EQ(allocator.Allocate(kMax / 2 - 1, 1), 1u);
 }
 
 TEST(OffsetAllocator, FreeTakesOnlyTheStartOfALiveBlock) {
