@@ -204,6 +204,21 @@ TEST(OffsetAllocator, MovingKeepsTheBlocks) {
   EXPECT_TRUE(second.Free(0));
 }
 
+TEST(OffsetAllocator, AnAlignedRequestGetsTheLowestPlaceThatHoldsIt) {
+  // Holes of a page: one beside a page border, one on it; then space that holds a page anywhere.
+  OffsetAllocator allocator(1 << 20, 64);
+  ASSERT_EQ(allocator.Allocate(64, 64), 0u);
+  ASSERT_EQ(allocator.Allocate(4096, 64), 64u);
+  ASSERT_EQ(allocator.Allocate(4096 - 64, 64), 4096u + 64);
+  ASSERT_EQ(allocator.Allocate(4096, 64), 8192u);
+  ASSERT_EQ(allocator.Allocate(64, 64), 12288u);
+  ASSERT_TRUE(allocator.Free(64));
+  ASSERT_TRUE(allocator.Free(8192));
+  EXPECT_EQ(allocator.Allocate(4096, 4096), 8192u);
+  EXPECT_EQ(allocator.Allocate(4096, 4096), 16384u);
+  EXPECT_EQ(allocator.Allocate(4096, 64), 64u);
+}
+
 TEST(OffsetAllocator, ARequestThatFitsOnlyByLuckOfAlignmentIsServed) {
   // Free blocks of 4096 bytes: 20 that begin 64 bytes beside a page, then one on a page.
   OffsetAllocator allocator(21 * 8192, 64);
