@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import pathlib
 import pickle
 import re
@@ -33,6 +34,20 @@ def test_public_names_are_documented() -> None:
 
 def test_package_says_that_it_is_typed() -> None:
     assert (pathlib.Path(shmem.__file__).parent.parent / "py.typed").exists()
+
+
+def test_stub_declares_what_the_module_has() -> None:
+    stub = ast.parse((REPOSITORY / "python/mori/_core.pyi").read_text())
+    declared = set()
+    for node in stub.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            declared.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            declared.add(node.target.id)
+    # The stub's own names begin with an underscore.
+    assert {name for name in declared if name[0] != "_"} == {
+        name for name in dir(_core) if name[0] != "_"
+    }
 
 
 def test_flags_have_the_values_of_the_guide() -> None:
@@ -284,6 +299,23 @@ def test_pes_as_threads_of_one_process(run_pes: PeRunner) -> None:
     assert results == {0: (0, 2), 1: (1, 0), 2: (2, 1)}, results
     """
     run_pes(1, code).succeeded()
+
+
+def test_a_forked_child_has_no_pe_and_does_its_parent_no_harm(run_pes: PeRunner) -> None:
+    code = """
+    import numpy as np
+    join()
+    view = shmem.shmem_numpy(shmem.shmem_malloc(64), 8, np.uint64)
+    child = os.fork()
+    if child == 0:
+        expect_error(shmem.ErrorCode.NOT_INITIALIZED, shmem.shmem_barrier_all)
+        os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    shmem.shmem_barrier_all()
+    view[:] = rank
+    shmem.shmem_finalize()
+    """
+    run_pes(2, code).succeeded()
 
 
 def test_module_init_needs_a_gpu(run_pes: PeRunner) -> None:
