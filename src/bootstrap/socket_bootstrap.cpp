@@ -232,7 +232,7 @@ Result<std::unique_ptr<SocketBootstrap>> SocketBootstrap::Connect(const Rendezvo
   return Joiner(rendezvous, options).Run();
 }
 
-SocketBootstrap::~SocketBootstrap() { Close(); }
+SocketBootstrap::~SocketBootstrap() { Leave(); }
 
 Status SocketBootstrap::Start(std::unique_ptr<Link> parent,
                               std::vector<std::unique_ptr<Link>> children) {
@@ -313,17 +313,17 @@ void SocketBootstrap::Handle(Link* link, Frame frame) {
 
 void SocketBootstrap::NoteLoss(Loss loss, const Link* heard_from) {
   const std::lock_guard observing(observer_mutex_);
+  if (!lost_ranks_.insert(loss.rank).second) return;
+  LogDebug("rank {} is lost: {}", loss.rank, loss.reason);
+  if (observer_) observer_(loss);  // hears of it before a call fails with it
   {
     const std::lock_guard lock(mutex_);
     for (Link* link : Links()) {
       if (link->rank == loss.rank) link->departed = true;
     }
-    if (!lost_ranks_.insert(loss.rank).second) return;
     losses_.push_back(loss);
     changed_.notify_all();
   }
-  LogDebug("rank {} is lost: {}", loss.rank, loss.reason);
-  if (observer_) observer_(loss);
   const Bytes news =
       ByteWriter().Int(static_cast<std::int32_t>(loss.rank)).Text(loss.reason).Take();
   for (Link* link : Links()) {
@@ -364,6 +364,7 @@ Result<Frame> SocketBootstrap::Receive(Link* link, FrameType type, std::uint32_t
 }
 
 Result<std::vector<Bytes>> SocketBootstrap::AllGather(ByteView mine, const Deadline& deadline) {
+  MORI_RETURN_IF_ERROR(Health());
   const std::uint32_t sequence = sequence_++;
   const auto self = static_cast<std::uint32_t>(rank_);
   Bytes gathered = ByteWriter().Int(self).Block(mine).Take();
@@ -373,9 +374,9 @@ Result<std::vector<Bytes>> SocketBootstrap::AllGather(ByteView mine, const Deadl
     gathered.insert(gathered.end(), frame.payload.begin(), frame.payload.end());
   }
   if (parent_) {
-    const Status sent =
-        Send(parent_.get(), {FrameType::kGather, self, sequence, std::move(gathered)}, deadline);
-    if (!sent.ok() && Health().ok()) return sent;
+    // A parent that is gone shows when we wait for its table, with the reason.
+    static_cast<void>(
+        Send(parent_.get(), {FrameType::kGather, self, sequence, std::move(gathered)}, deadline));
     MORI_ASSIGN_OR_RETURN(Frame table,
                           Receive(parent_.get(), FrameType::kTable, sequence, deadline));
     gathered = std::move(table.payload);
@@ -424,11 +425,19 @@ void SocketBootstrap::Observe(Observer observer) {
 }
 
 void SocketBootstrap::Close() {
-  if (closing_.exchange(true, std::memory_order_acq_rel)) return;
-  for (Link* link : Links()) {
-    static_cast<void>(
-        Send(link, {FrameType::kBye, static_cast<std::uint32_t>(rank_), 0, {}}, NewsLimit()));
+  {
+    // News that this rank knows goes out first: nobody listens to it after its good-bye.
+    const std::lock_guard observing(observer_mutex_);
+    for (Link* link : Links()) {
+      static_cast<void>(
+          Send(link, {FrameType::kBye, static_cast<std::uint32_t>(rank_), 0, {}}, NewsLimit()));
+    }
   }
+  Leave();
+}
+
+void SocketBootstrap::Leave() {
+  closing_.store(true, std::memory_order_release);  // pairs with the acquire in ReadLoop
   if (wake_.valid()) ::eventfd_write(wake_.get(), 1);
   if (reader_.joinable()) reader_.join();
   parent_.reset();

@@ -68,6 +68,8 @@ class SocketBootstrap final : public Bootstrap {
 
   Status Start(std::unique_ptr<Link> parent, std::vector<std::unique_ptr<Link>> children);
   std::vector<Link*> Links() const;
+  /// Ends the reading thread and the connections, without a word.
+  void Leave();
   void ReadLoop();
   void ReadFrom(Link* link);
   void Handle(Link* link, Frame frame);
@@ -87,7 +89,7 @@ class SocketBootstrap final : public Bootstrap {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Loss> losses_;
-  std::set<int> lost_ranks_;
+  std::set<int> lost_ranks_;  ///< guarded by `observer_mutex_`
   std::mutex observer_mutex_;  ///< held while the observer runs; taken before `mutex_`
   Observer observer_;
 
