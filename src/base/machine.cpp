@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <fstream>
 
@@ -39,9 +40,12 @@ std::uint64_t PhysicalBytes(const std::string& root) {
 
 }  // namespace
 
-std::string BootId(const std::string& root) {
-  const std::string id = FirstLine(root + "proc/sys/kernel/random/boot_id");
-  return id.empty() ? HostName() : id;
+Result<std::string> BootId(const std::string& root) {
+  const std::string path = root + "proc/sys/kernel/random/boot_id";
+  if (::access(path.c_str(), F_OK) != 0) return HostName();
+  std::string id = FirstLine(path);
+  if (id.empty()) return Status::FromErrno(errno, "read the boot id of this machine");
+  return id;
 }
 
 std::string HostName() {

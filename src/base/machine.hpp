@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <string>
 
+#include "base/status.hpp"
+
 namespace mori::shmem {
 
 /// Same for all processes of one operating-system boot: the kernel's boot id; the host name if that
 /// cannot be read.
 /// @param root  where `proc/` is looked for; "/" but in tests.
-std::string BootId(const std::string& root = "/");
+/// @return kSystem if it is there and cannot be read, as without a free descriptor.
+Result<std::string> BootId(const std::string& root = "/");
 
 std::string HostName();
 

@@ -1,5 +1,6 @@
 #include "base/status.hpp"
 
+#include <cerrno>
 #include <system_error>
 
 namespace mori::shmem {
@@ -23,8 +24,11 @@ std::string_view ErrorCodeName(ErrorCode code) {
 }
 
 Status Status::FromErrno(int error_number, std::string_view what, ErrorCode code) {
-  return Status(code, fmt::format("{}: {} (errno {})", what,
-                                  std::generic_category().message(error_number), error_number));
+  const bool descriptors = error_number == EMFILE || error_number == ENFILE;
+  const std::string_view hint = descriptors ? "; raise the limit of open files (ulimit -n)" : "";
+  return Status(
+      code, fmt::format("{}: {} (errno {}){}", what, std::generic_category().message(error_number),
+                        error_number, hint));
 }
 
 }  // namespace mori::shmem

@@ -5,6 +5,7 @@
 #include <net/if.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -153,9 +154,9 @@ bool DecodeAddress(ByteReader* reader, IpAddress* address) {
   return true;
 }
 
-std::vector<NetworkInterface> ListNetworkInterfaces() {
+Result<std::vector<NetworkInterface>> ListNetworkInterfaces() {
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return {};
+  if (::getifaddrs(&list) != 0) return Status::FromErrno(errno, "list the network interfaces");
   const auto default_routes = DefaultRouteInterfaces();
   std::vector<NetworkInterface> interfaces;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
@@ -218,6 +219,11 @@ Result<std::vector<IpAddress>> SelectAddresses(std::string_view selection,
   });
   if (addresses.size() > kMaxAddresses) addresses.resize(kMaxAddresses);
   return addresses;
+}
+
+Result<std::vector<IpAddress>> SelectOwnAddresses(std::string_view selection) {
+  MORI_ASSIGN_OR_RETURN(const auto interfaces, ListNetworkInterfaces());
+  return SelectAddresses(selection, interfaces);
 }
 
 }  // namespace mori::shmem

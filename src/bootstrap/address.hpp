@@ -39,10 +39,9 @@ struct NetworkInterface {
   bool is_up = true;
   bool has_default_route = false;
 };
-using InterfaceLister = std::function<std::vector<NetworkInterface>()>;
 
-/// This machine's interfaces, from the kernel.
-std::vector<NetworkInterface> ListNetworkInterfaces();
+/// This machine's interfaces that are up and have an address, from the kernel.
+Result<std::vector<NetworkInterface>> ListNetworkInterfaces();
 
 /// Most addresses that a unique id has room for.
 inline constexpr int kMaxAddresses = 3;
@@ -56,5 +55,8 @@ inline constexpr int kMaxAddresses = 3;
 /// kInvalidConfig if nothing matches; the sentence lists the interfaces there are.
 Result<std::vector<IpAddress>> SelectAddresses(std::string_view selection,
                                                const std::vector<NetworkInterface>& interfaces);
+
+/// `SelectAddresses()` over this machine's interfaces.
+Result<std::vector<IpAddress>> SelectOwnAddresses(std::string_view selection);
 
 }  // namespace mori::shmem

@@ -1,7 +1,9 @@
 #include "bootstrap/rendezvous.hpp"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -60,6 +62,7 @@ RendezvousServer::~RendezvousServer() {
 void RendezvousServer::Serve() {
   if (const Status status = MeetAndWelcome(); !status.ok()) {
     TellAll(status);
+    AwaitHangUp();
     TellLatecomers(status);
   }
   arrived_.clear();
@@ -83,8 +86,9 @@ Status RendezvousServer::MeetAndWelcome() {
     if (stopping_.load(std::memory_order_acquire)) {
       return Error(ErrorCode::kPeerLost, "the process that made the unique id is ending");
     }
-    for (const int fd : event.readable) MORI_RETURN_IF_ERROR(HearFrom(fd));
+    // The caller first: should one of the others be lost, it is to be told too.
     if (event.caller) MORI_RETURN_IF_ERROR(Admit(std::move(*event.caller)));
+    for (const int fd : event.readable) MORI_RETURN_IF_ERROR(HearFrom(fd));
     if (!welcomed_ && NextGiveUp().Expired()) return MissingRanks();
   }
   return Status();
@@ -155,6 +159,7 @@ Status RendezvousServer::HearFrom(int fd) {
       Error(ErrorCode::kPeerLost, "{} was lost during init: {}", Describe(found->second.hello),
             frame.ok() ? "it sent something unexpected" : frame.status().message());
   arrived_.erase(found);
+  ++gone_;
   return lost;
 }
 
@@ -201,9 +206,21 @@ void RendezvousServer::TellAll(const Status& failure) {
   }
 }
 
+/// Closing at once would drop what we have said, should there be something that we have not read.
+void RendezvousServer::AwaitHangUp() {
+  const Deadline end = Deadline::After(kLastWord / 2);
+  for (auto& [rank, arrived] : arrived_) {
+    ::shutdown(arrived.fd.get(), SHUT_WR);
+    Bytes unread;
+    while (WaitFor(arrived.fd.get(), POLLIN, end).ok() &&
+           ReceiveSome(arrived.fd.get(), 4096, &unread).ok())
+      unread.clear();
+  }
+}
+
 void RendezvousServer::TellLatecomers(const Status& failure) {
   const Deadline end = Deadline::After(kLinger);
-  std::size_t told = arrived_.size();
+  std::size_t told = arrived_.size() + gone_;
   while (!stopping_.load(std::memory_order_acquire) && !end.Expired() &&
          told < static_cast<std::size_t>(std::max(size_, 1))) {
     auto event = acceptor_.Wait({wake_.get()}, end);
@@ -227,8 +244,7 @@ RendezvousService& RendezvousService::Instance() {
 }
 
 Result<UniqueId> RendezvousService::Open(const Config& config) {
-  MORI_ASSIGN_OR_RETURN(const auto addresses,
-                        SelectAddresses(config.socket_ifname, ListNetworkInterfaces()));
+  MORI_ASSIGN_OR_RETURN(const auto addresses, SelectOwnAddresses(config.socket_ifname));
   MORI_ASSIGN_OR_RETURN(auto server, RendezvousServer::Start(addresses));
   const UniqueId id = server->id();
   Reap();

@@ -51,6 +51,7 @@ class RendezvousServer {
   Status MissingRanks() const;
   Deadline NextGiveUp() const;
   void TellAll(const Status& failure);
+  void AwaitHangUp();
   void TellLatecomers(const Status& failure);
   bool AllConnected() const;
 
@@ -59,7 +60,8 @@ class RendezvousServer {
   UniqueFd wake_;
   std::map<int, Arrived> arrived_;
   std::chrono::milliseconds budget_{300'000};
-  int size_ = 0;  ///< 0 until the first rank says it
+  int size_ = 0;          ///< 0 until the first rank says it
+  std::size_t gone_ = 0;  ///< ranks that came and were lost: nobody is left to tell
   bool welcomed_ = false;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> finished_{false};

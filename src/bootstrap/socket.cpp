@@ -64,12 +64,13 @@ Result<UniqueFd> ConnectTo(const IpAddress& address, std::uint16_t port, const D
   socklen_t length = 0;
   const sockaddr_storage name = address.ToSockaddr(port, &length);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return Status::FromErrno(errno, what);
+    if (errno != EINPROGRESS && errno != EINTR)
+      return Status::FromErrno(errno, what, ErrorCode::kPeerLost);
     MORI_RETURN_IF_ERROR(WaitFor(fd.get(), POLLOUT, deadline));
     int error = 0;
     socklen_t size = sizeof error;
     ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) return Status::FromErrno(error, what);
+    if (error != 0) return Status::FromErrno(error, what, ErrorCode::kPeerLost);
   }
   return fd;
 }

@@ -19,7 +19,8 @@ Result<UniqueFd> ListenOn(const IpAddress& address, std::uint16_t port);
 Result<std::uint16_t> PortOf(int fd);
 
 /// A connected socket, non-blocking, close-on-exec, without delay for small messages.
-/// The status of a refused attempt has code kSystem, of one that ran out of time kTimeout.
+/// @return kPeerLost if nobody listens there or it cannot be reached, kTimeout, or kSystem if this
+/// process gets no socket.
 Result<UniqueFd> ConnectTo(const IpAddress& address, std::uint16_t port, const Deadline& deadline);
 
 /// Takes a waiting connection; an empty descriptor if none waits.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "bootstrap/socket.hpp"
 #include "bootstrap/thread.hpp"
@@ -44,7 +45,9 @@ class SocketBootstrap::Joiner {
   Result<std::unique_ptr<SocketBootstrap>> Run() {
     MORI_RETURN_IF_ERROR(CheckRank());
     MORI_RETURN_IF_ERROR(ListenForChildren());
+    FaultPoint("init: before the rendezvous");
     MORI_RETURN_IF_ERROR(MeetOthers());
+    FaultPoint("init: welcomed");
     auto joined = JoinTree();
     if (!joined.ok()) return TellRendezvous(joined.status());
     // The rendezvous watches over us until here, the tree from here on.
@@ -94,6 +97,7 @@ class SocketBootstrap::Joiner {
     MORI_RETURN_IF_ERROR(
         SendFrame(server_.get(), Message(FrameType::kHello, EncodeHello(hello)), deadline_));
     if (!options_.failure.ok()) return options_.failure;
+    FaultPoint("init: hello sent");
     MORI_ASSIGN_OR_RETURN(Frame reply, HearRendezvous(Deadline::After(options_.budget + kGrace)));
     if (reply.type != FrameType::kWelcome)
       return Error(ErrorCode::kMismatch, "the rendezvous sent something unexpected");
@@ -104,7 +108,8 @@ class SocketBootstrap::Joiner {
   /// The next message of the rendezvous; what it rejects comes back as an error.
   Result<Frame> HearRendezvous(const Deadline& deadline) {
     auto frame = ReceiveFrame(server_.get(), 64 << 10, deadline);
-    if (frame.ok() && frame->type == FrameType::kReject) return DecodeStatus(frame->payload);
+    if (frame.ok() && frame->type == FrameType::kReject)
+      return rejection_ = DecodeStatus(frame->payload);
     if (frame.ok()) return frame;
     if (frame.status().code() == ErrorCode::kTimeout) {
       return Error(ErrorCode::kTimeout,
@@ -138,6 +143,7 @@ class SocketBootstrap::Joiner {
         auto fd = ConnectTo(address, endpoint.port, attempt);
         if (!fd.ok()) {
           last = fd.status();
+          if (last.code() == ErrorCode::kSystem) return last;
           refused_everywhere = refused_everywhere && last.code() != ErrorCode::kTimeout;
           continue;
         }
@@ -165,10 +171,12 @@ class SocketBootstrap::Joiner {
 
   Result<std::unique_ptr<SocketBootstrap>> JoinTree() {
     MORI_ASSIGN_OR_RETURN(auto parent, JoinParent());
+    FaultPoint("init: parent joined");
     MORI_ASSIGN_OR_RETURN(auto children, AwaitChildren());
     acceptor_.reset();
     std::unique_ptr<SocketBootstrap> tree(new SocketBootstrap(options_.rank, options_.size));
     MORI_RETURN_IF_ERROR(tree->Start(std::move(parent), std::move(children)));
+    FaultPoint("init: tree started");
     auto complete = tree->AllGather({}, deadline_);
     if (!complete.ok()) return complete.status();
     return tree;
@@ -212,6 +220,7 @@ class SocketBootstrap::Joiner {
   /// Passes our failure on, so that all others learn of it, and prefers what the rendezvous knows
   /// already.
   Status TellRendezvous(const Status& failure) {
+    if (!rejection_.ok()) return rejection_;
     const Status news = CheckRendezvous();
     if (!news.ok()) return news;
     static_cast<void>(
@@ -224,6 +233,7 @@ class SocketBootstrap::Joiner {
   const Deadline deadline_;
   std::optional<Acceptor> acceptor_;
   UniqueFd server_;
+  Status rejection_;  ///< the last word of the rendezvous, once it has said it
   Endpoint parent_;
 };
 

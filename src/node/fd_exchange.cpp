@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "bootstrap/socket.hpp"
 #include "node/abstract_socket.hpp"
@@ -18,6 +19,8 @@ namespace {
 /// The kernel takes at most 253 descriptors a message.
 constexpr std::size_t kFdsPerMessage = 250;
 constexpr std::chrono::milliseconds kHealthCheck{50};
+/// A lost PE's sockets close together, but the news of it takes another way.
+constexpr std::chrono::milliseconds kNewsDelay{2'000};
 
 /// Index and token: how a PE introduces itself to the first of its node.
 struct Introduction {
@@ -53,13 +56,12 @@ Result<std::unique_ptr<FdExchange>> FdExchange::Connect(Bootstrap* bootstrap, in
 Status FdExchange::CallFirst(const FdListener::Token& token, const Deadline& deadline) {
   auto connected = ConnectAbstract(FdListener::NameFor(token), deadline);
   if (!connected.ok()) {
-    MORI_RETURN_IF_ERROR(bootstrap_->Health());
-    return Error(
-        ErrorCode::kSystem,
-        "PE {} of this node does not reach the node's first PE: {} (PEs in different network "
-        "namespaces, as in "
-        "separate containers, and PEs of different users need different MORI_NODE_ID values)",
-        index_, connected.status().message());
+    return Cause(
+        Error(ErrorCode::kSystem,
+              "PE {} of this node does not reach the node's first PE: {} (PEs in different network "
+              "namespaces, as in "
+              "separate containers, and PEs of different users need different MORI_NODE_ID values)",
+              index_, connected.status().message()));
   }
   const Introduction introduction{static_cast<std::uint32_t>(index_), token};
   MORI_RETURN_IF_ERROR(SendAll(
@@ -106,6 +108,15 @@ Status FdExchange::Wait(int fd, short events, const Deadline& deadline) const {
   }
 }
 
+Status FdExchange::Cause(Status broken) const {
+  const Deadline end = Deadline::After(kNewsDelay);
+  while (!end.Expired()) {
+    MORI_RETURN_IF_ERROR(bootstrap_->Health());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return broken;
+}
+
 Status FdExchange::SendFds(int socket, const std::vector<int>& fds,
                            const Deadline& deadline) const {
   for (std::size_t done = 0; done < fds.size();) {
@@ -128,8 +139,8 @@ Status FdExchange::SendFds(int socket, const std::vector<int>& fds,
     } else if (errno == EAGAIN) {
       MORI_RETURN_IF_ERROR(Wait(socket, POLLOUT, deadline));
     } else if (errno != EINTR) {
-      return Status::FromErrno(errno, "send descriptors to a PE of this node",
-                               ErrorCode::kPeerLost);
+      return Cause(
+          Status::FromErrno(errno, "send descriptors to a PE of this node", ErrorCode::kPeerLost));
     }
   }
   return Status();
@@ -150,11 +161,11 @@ Result<std::vector<UniqueFd>> FdExchange::ReceiveFds(int socket, std::size_t cou
     message.msg_controllen = sizeof control;
     const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got < 0) return Status::FromErrno(errno, "receive descriptors", ErrorCode::kPeerLost);
+    if (got < 0)
+      return Cause(Status::FromErrno(errno, "receive descriptors", ErrorCode::kPeerLost));
     if (got == 0) {
-      MORI_RETURN_IF_ERROR(bootstrap_->Health());
-      return Error(ErrorCode::kPeerLost,
-                   "a PE of this node closed its connection while memory was exchanged");
+      return Cause(Error(ErrorCode::kPeerLost,
+                         "a PE of this node closed its connection while memory was exchanged"));
     }
     std::size_t arrived = 0;
     const cmsghdr* header = CMSG_FIRSTHDR(&message);

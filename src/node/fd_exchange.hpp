@@ -60,6 +60,8 @@ class FdExchange {
   Status CallFirst(const FdListener::Token& token, const Deadline& deadline);
   Status AcceptOthers(const FdListener& listener, const Deadline& deadline);
   Status Wait(int fd, short events, const Deadline& deadline) const;
+  /// The loss that broke a connection, once its news is here; `broken` if none comes soon.
+  Status Cause(Status broken) const;
   Status SendFds(int socket, const std::vector<int>& fds, const Deadline& deadline) const;
   Result<std::vector<UniqueFd>> ReceiveFds(int socket, std::size_t count,
                                            const Deadline& deadline) const;

@@ -2,6 +2,7 @@
 #include "mori/shmem/shmem_api.hpp"
 
 #include "base/log.hpp"
+#include "base/standard_descriptors.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "shmem/info.hpp"
 #include "shmem/last_error.hpp"
@@ -24,6 +25,7 @@ Result<Config> ReadConfig() {
 }
 
 Status Init(int rank, int size, const UniqueId& id) {
+  OccupyStandardDescriptors();
   MORI_ASSIGN_OR_RETURN(const Rendezvous rendezvous, DecodeUniqueId(id));
   if (size < 1 || rank < 0 || rank >= size) {
     return Error(ErrorCode::kInvalidArgument,
@@ -58,6 +60,7 @@ void* Malloc(const char* name, std::size_t alignment, std::size_t bytes, unsigne
 
 int ShmemGetUniqueId(UniqueId* id) {
   const auto open = [&]() -> Status {
+    OccupyStandardDescriptors();
     if (id == nullptr) return Error(ErrorCode::kInvalidArgument, "the id to be filled is null");
     MORI_ASSIGN_OR_RETURN(const Config config, ReadConfig());
     MORI_ASSIGN_OR_RETURN(*id, RendezvousService::Instance().Open(config));
@@ -79,6 +82,7 @@ int ShmemInitAttr(InitFlag flag, int rank, int world_size, const UniqueId& id) {
 }
 
 int ShmemInit() {
+  OccupyStandardDescriptors();
   // One thread finds out who we are; others that come meanwhile then find the world.
   static std::mutex mutex;
   const std::lock_guard lock(mutex);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <bit>
 
+#include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "base/machine.hpp"
 #include "bootstrap/socket_bootstrap.hpp"
@@ -136,7 +137,7 @@ Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous
     options.failure = runtime.ok() ? CheckHeapConfig(config_, *runtime_) : runtime.status();
   }
   if (options.failure.ok()) {
-    auto addresses = SelectAddresses(config_.socket_ifname, ListNetworkInterfaces());
+    auto addresses = SelectOwnAddresses(config_.socket_ifname);
     if (addresses.ok()) options.listen_addresses = std::move(*addresses);
     options.failure = addresses.status();
   }
@@ -146,13 +147,17 @@ Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous
 
 Status World::Build(const Deadline& deadline) {
   MORI_ASSIGN_OR_RETURN(FdListener listener, FdListener::Open());
+  FaultPoint("init: connected");
   MORI_RETURN_IF_ERROR(ExchangeInfo(listener.token(), deadline));
+  FaultPoint("init: information exchanged");
   MORI_RETURN_IF_ERROR(CheckSettings());
   std::vector<Peer> peers;
   for (const PeInfo& info : pes_) peers.push_back({info.pe, info.node_id, info.host});
   MORI_ASSIGN_OR_RETURN(reach_, SelectReach(config_, rank_, peers));
   MORI_RETURN_IF_ERROR(ShareMemory(std::move(listener), deadline));
+  FaultPoint("init: memory shared");
   auto all_done = bootstrap_->AllGather({}, deadline);
+  FaultPoint("init: done");
   return all_done.status();
 }
 
@@ -160,7 +165,10 @@ Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadl
   PeInfo mine;
   mine.host = HostName();
   mine.process_id = static_cast<std::uint32_t>(::getpid());
-  mine.node_id = config_.node_id.empty() ? BootId() : config_.node_id;
+  mine.node_id = config_.node_id;
+  if (mine.node_id.empty()) {
+    MORI_ASSIGN_OR_RETURN(mine.node_id, BootId());
+  }
   mine.token = token;
   mine.settings = SettingsOf(config_);
   MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(EncodePeInfo(mine), deadline));
@@ -193,6 +201,7 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
   MORI_ASSIGN_OR_RETURN(fd_exchange_,
                         FdExchange::Connect(bootstrap_.get(), index, count, std::move(listener),
                                             pes_[first].token, deadline));
+  FaultPoint("init: descriptors connected");
   MORI_ASSIGN_OR_RETURN(board_,
                         Board::Create(runtime_.get(), fd_exchange_.get(), index, count, deadline));
   bootstrap_->Observe([this](const Bootstrap::Loss& loss) {
@@ -202,6 +211,7 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
     }
     board_->MarkLost(loss.rank);
   });
+  FaultPoint("init: board shared");
   p2p_ = MakeP2pTransport(runtime_.get(), fd_exchange_.get(), node_pes_, rank_, size_);
   MORI_ASSIGN_OR_RETURN(heap_,
                         MakeHeap(config_, runtime_.get(), p2p_.get(), rank_, size_, deadline));
@@ -280,6 +290,7 @@ Status World::BarrierAll() {
 Status World::Finalize() {
   Status left = Health();
   if (left.ok()) {
+    FaultPoint("finalize: before all came");
     // Nobody unmaps while another may still be reading.
     auto all_came = bootstrap_->AllGather({}, Deadline::After(config_.bootstrap_timeout));
     left = all_came.status();

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,6 +79,13 @@ std::string HostRuntime::DescribeHeapType(HeapType type) const {
 }
 
 Result<std::unique_ptr<DeviceMemory>> HostRuntime::Allocate(std::uint64_t bytes, HeapType) {
+  // Growing a file beyond this limit would be answered by a signal, not by an error.
+  rlimit file_size{};
+  if (::getrlimit(RLIMIT_FSIZE, &file_size) == 0 && bytes > file_size.rlim_cur) {
+    return Error(ErrorCode::kOutOfMemory,
+                 "{} of heap memory are over this process's limit of {} for a file (ulimit -f)",
+                 FormatByteSize(bytes), FormatByteSize(file_size.rlim_cur));
+  }
   UniqueFd fd(::memfd_create("mori_shmem_heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Status::FromErrno(errno, "create heap memory");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {

@@ -1,0 +1,17 @@
+// Places where a test can make this process stumble: killed, stopped, out of something. Nothing
+// happens there otherwise.
+#pragma once
+
+#include <atomic>
+
+namespace mori::shmem {
+
+/// Called at every fault point with its name, once a test has set it. One relaxed load where it is
+/// not set.
+inline std::atomic<void (*)(const char* point)> fault_hook{nullptr};
+
+inline void FaultPoint(const char* point) {
+  if (auto* hook = fault_hook.load(std::memory_order_relaxed)) hook(point);
+}
+
+}  // namespace mori::shmem

@@ -1,0 +1,348 @@
+// PEs that die, stop, stumble or never come: the others get an error that names them, in bounded
+// time; nothing hangs.
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/fault_point.hpp"
+#include "bootstrap/socket.hpp"
+#include "bootstrap/unique_id.hpp"
+#include "support/run_pes.hpp"
+
+namespace mori::shmem {
+namespace {
+
+using testing::Failures;
+using testing::Outcome;
+using testing::Pe;
+using testing::RunProcesses;
+
+// ---- stumbling at a chosen point
+// -------------------------------------------------------------------------------
+
+const char* stumble_point = nullptr;
+void (*stumble)() = nullptr;
+
+void StumbleHook(const char* point) {
+  if (std::strcmp(point, stumble_point) == 0) stumble();
+}
+void StumbleAt(const char* point, void (*how)()) {
+  stumble_point = point;
+  stumble = how;
+  fault_hook = StumbleHook;
+}
+
+void DieByKill() { ::kill(::getpid(), SIGKILL); }
+void Exit() { std::exit(0); }
+
+constexpr const char* kInitPoints[] = {"init: before the rendezvous",
+                                       "init: hello sent",
+                                       "init: welcomed",
+                                       "init: parent joined",
+                                       "init: tree started",
+                                       "init: connected",
+                                       "init: information exchanged",
+                                       "init: descriptors connected",
+                                       "init: board shared",
+                                       "init: memory shared"};
+
+std::string NameOf(const char* point) {
+  std::string name;
+  for (const char* c = point; *c != '\0'; ++c) {
+    if (std::isalnum(static_cast<unsigned char>(*c)) != 0) name += *c;
+  }
+  return name;
+}
+
+class InitStep : public ::testing::TestWithParam<const char*> {
+ protected:
+  /// `victim` of `size` stumbles; all others must get an error that names it, or the process that
+  /// made the id.
+  static void Check(int size, int victim, void (*how)()) {
+    testing::Options options;
+    // Only a rank that never says hello is waited for this long.
+    options.environment = {{"MORI_BOOTSTRAP_TIMEOUT", GetParam() == kInitPoints[0] ? "2" : "20"}};
+    const auto body = [&](const Pe& pe) {
+      if (pe.rank == victim) StumbleAt(GetParam(), how);
+      const int code = pe.TryInit();
+      PE_CHECK(code != 0);
+      const std::string error = ShmemLastError();
+      const bool named = error.find(fmt::format("rank {}", victim)) != std::string::npos ||
+                         error.find(fmt::format("PE {}", victim)) != std::string::npos;
+      const bool maker = victim == 0 && error.find("process that made") != std::string::npos;
+      // Who stumbles before saying hello is a rank that has not come.
+      const bool missing = error.find("missing rank") != std::string::npos &&
+                           error.find(std::to_string(victim)) != std::string::npos;
+      if (!named && !maker && !missing) throw testing::PeFailure("not named: " + error);
+      PE_CHECK(!ShmemInitialized());
+    };
+    auto outcomes = RunProcesses(size, body, options);
+    const Outcome fallen = outcomes[static_cast<std::size_t>(victim)];
+    EXPECT_EQ(fallen.signal, how == DieByKill ? SIGKILL : 0);
+    EXPECT_EQ(fallen.exit_code, 0) << fallen.output;
+    EXPECT_FALSE(fallen.timed_out);
+    outcomes[static_cast<std::size_t>(victim)] = {};
+    EXPECT_EQ(Failures(outcomes), "");
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Points, InitStep, ::testing::ValuesIn(kInitPoints),
+                         [](const auto& parameter) { return NameOf(parameter.param); });
+
+TEST_P(InitStep, KillOfALeafIsToldToAll) { Check(3, 2, DieByKill); }
+TEST_P(InitStep, KillOfTheFirstIsToldToAll) { Check(3, 0, DieByKill); }
+TEST_P(InitStep, KillOfAnInnerRankIsToldToAll) { Check(12, 1, DieByKill); }
+TEST_P(InitStep, ExitIsToldToAll) { Check(2, 1, Exit); }
+
+// ---- after init
+// ---------------------------------------------------------------------------------------------------
+
+/// All but `victim` run `call`, which must end with kPeerLost and name the victim.
+void ExpectVictimNamed(int size, int victim, const std::function<int(const Pe&)>& call,
+                       const std::function<void()>& death) {
+  const auto body = [&](const Pe& pe) {
+    pe.Init();
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    if (pe.rank == victim) {
+      ::usleep(20'000);  // the others are in the call, some asleep
+      death();
+      return;
+    }
+    PE_CHECK_EQ(call(pe), static_cast<int>(ErrorCode::kPeerLost));
+    if (std::string(ShmemLastError()).find(fmt::format("PE {} (host ", victim)) ==
+        std::string::npos) {
+      throw testing::PeFailure(fmt::format("not named: {}", ShmemLastError()));
+    }
+  };
+  auto outcomes = RunProcesses(size, body);
+  outcomes[static_cast<std::size_t>(victim)] = {};
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+struct Phase {
+  const char* name;
+  int (*call)(const Pe&);
+};
+void PrintTo(const Phase& phase, std::ostream* out) { *out << phase.name; }
+
+class LostIn : public ::testing::TestWithParam<Phase> {};
+INSTANTIATE_TEST_SUITE_P(
+    Phases, LostIn,
+    ::testing::Values(Phase{"Barrier", [](const Pe&) { return ShmemBarrierAll(); }},
+                      Phase{"Malloc",
+                            [](const Pe&) {
+                              return ShmemMalloc(64) == nullptr ? ShmemLastErrorCode() : 0;
+                            }},
+                      Phase{"Free", [](const Pe&) { return ShmemFree(nullptr); }},
+                      Phase{"Wait",
+                            [](const Pe&) {
+                              static std::uint64_t never = 0;
+                              return ShmemWaitUntil(&never, Cmp::kEq, std::uint64_t{1});
+                            }},
+                      Phase{"Finalize", [](const Pe&) { return ShmemFinalize(); }}),
+    [](const auto& parameter) { return parameter.param.name; });
+
+TEST_P(LostIn, AKilledPeIsNamed) {
+  for (const auto& [size, victim] : {std::pair{2, 0}, {2, 1}, {4, 2}, {16, 1}}) {
+    ExpectVictimNamed(size, victim, GetParam().call, DieByKill);
+  }
+}
+
+TEST_P(LostIn, APeThatExitsWithoutFinalizeIsNamed) {
+  ExpectVictimNamed(3, 1, GetParam().call, Exit);
+}
+
+TEST(Lost, KilledInFinalizeIsNamedToTheOthers) {
+  auto outcomes = RunProcesses(3, [](const Pe& pe) {
+    pe.Init();
+    if (pe.rank == 1) StumbleAt("finalize: before all came", DieByKill);
+    PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
+    PE_CHECK(std::strstr(ShmemLastError(), "PE 1 (host ") != nullptr);
+    PE_CHECK(!ShmemInitialized());
+  });
+  outcomes[1] = {};
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+TEST(Lost, ASignalThatTheLostPeSentBeforeStillCounts) {
+  const auto outcomes = RunProcesses(2, [](const Pe& pe) {
+    pe.Init();
+    auto* signal = static_cast<std::uint64_t*>(ShmemMalloc(8));
+    *signal = 0;
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    if (pe.rank == 1) {
+      PE_CHECK_EQ(ShmemAtomicSet(signal, std::uint64_t{7}, 0), 0);
+      return;  // exits without finalize
+    }
+    ::usleep(50'000);
+    PE_CHECK_EQ(ShmemWaitUntil(signal, Cmp::kEq, std::uint64_t{7}), 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+TEST(Stopped, APeThatPausesIsNoLoss) {
+  std::atomic<bool> done{false};
+  const auto outcomes = RunProcesses(2, [&](const Pe& pe) {
+    pe.Init();
+    if (pe.rank == 1) {
+      const pid_t self = ::getpid();
+      if (::fork() == 0) {  // wakes us up again
+        ::usleep(800'000);
+        ::kill(self, SIGCONT);
+        ::_exit(0);
+      }
+      ::raise(SIGSTOP);
+    }
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+// ---- strangers
+// ------------------------------------------------------------------------------------------------------
+
+void Strangers(const UniqueId& id) {
+  const auto rendezvous = DecodeUniqueId(id);
+  PE_CHECK(rendezvous.ok());
+  const auto connect = [&] {
+    return ConnectTo(rendezvous->addresses[0], rendezvous->port,
+                     Deadline::After(std::chrono::seconds(5)));
+  };
+  std::vector<UniqueFd> kept;
+  for (int i = 0; i < 1000; ++i) {
+    auto fd = connect();
+    PE_CHECK(fd.ok());
+    const Bytes garbage(static_cast<std::size_t>(1 + i % 200), static_cast<std::uint8_t>(i));
+    if (i % 3 != 0)
+      static_cast<void>(SendAll(fd->get(), garbage, Deadline::After(std::chrono::seconds(5))));
+    if (i % 2 == 0) kept.push_back(std::move(*fd));  // says nothing more, and stays
+  }
+  for (auto& fd : kept) static_cast<void>(fd.Release());  // open until this process ends
+}
+
+TEST(Strangers, AThousandOfThemDoNotDisturbAnInit) {
+  const auto outcomes = RunProcesses(3, [](const Pe& pe) {
+    if (pe.rank == 1) Strangers(pe.id);
+    pe.Init();
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+// ---- the process's surroundings
+// ---------------------------------------------------------------------------------
+
+TEST(Surroundings, SignalsInterruptEverySystemCall) {
+  const auto outcomes = RunProcesses(4, [](const Pe& pe) {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    ::sigaction(SIGALRM, &action, nullptr);  // without SA_RESTART
+    const itimerval every{{0, 300}, {0, 300}};
+    ::setitimer(ITIMER_REAL, &every, nullptr);
+    pe.Init();
+    for (int i = 0; i < 300; ++i) {
+      void* block = ShmemMalloc(64);
+      PE_CHECK(block != nullptr);
+      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      PE_CHECK_EQ(ShmemFree(block), 0);
+    }
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+TEST(Surroundings, ClosedStandardStreams) {
+  const auto outcomes = RunProcesses(2, [](const Pe& pe) {
+    for (const int descriptor : {0, 1, 2}) ::close(descriptor);
+    pe.Init();
+    ShmemMalloc(0);  // an error, which is logged to nowhere
+    std::fprintf(stderr, "and the program prints too\n");
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+/// How many descriptors a program has that this process executes.
+int DescriptorsOfAnExecutedProgram() {
+  FILE* listing = ::popen("exec ls /proc/self/fd", "r");
+  int lines = 0;
+  for (int c; (c = std::fgetc(listing)) != EOF;) lines += c == '\n';
+  ::pclose(listing);
+  return lines;
+}
+
+TEST(Surroundings, AnExecutedProgramInheritsNoDescriptor) {
+  const auto outcomes = RunProcesses(2, [](const Pe& pe) {
+    const int before = DescriptorsOfAnExecutedProgram();
+    pe.Init();
+    PE_CHECK_EQ(DescriptorsOfAnExecutedProgram(), before);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+void Limit(int resource, rlim_t value) {
+  const rlimit limit{value, value};
+  PE_CHECK_EQ(::setrlimit(static_cast<__rlimit_resource>(resource), &limit), 0);
+}
+
+/// A limit on PE 1 alone: it gets an error with `part`, PE 0 an error that names rank 1 or what it
+/// said.
+void ExpectLimitExplained(int resource, rlim_t value, const std::string& part) {
+  testing::Options options;
+  options.environment = {{"MORI_BOOTSTRAP_TIMEOUT", "2"}};
+  const auto body = [&](const Pe& pe) {
+    if (pe.rank == 1) Limit(resource, value);
+    PE_CHECK(pe.TryInit() != 0);
+    const std::string error = ShmemLastError();
+    if (pe.rank == 1 && error.find(part) == std::string::npos)
+      throw testing::PeFailure("unexplained: " + error);
+    if (pe.rank == 0 && error.find("rank 1") == std::string::npos)
+      throw testing::PeFailure("not named: " + error);
+  };
+  EXPECT_EQ(Failures(RunProcesses(2, body, options)), "");
+}
+
+TEST(Surroundings, AFileSizeLimitIsExplained) {
+  ExpectLimitExplained(RLIMIT_FSIZE, 1 << 20, "ulimit -f");
+}
+
+TEST(Surroundings, ADescriptorLimitIsExplained) {
+  for (rlim_t limit = 4; limit <= 10; ++limit)
+    ExpectLimitExplained(RLIMIT_NOFILE, limit, "open files");
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // these reserve terabytes of addresses for themselves
+TEST(Surroundings, AnAddressSpaceLimitOnOnePeIsToldToAll) {
+  testing::Options options;
+  options.environment = {{"MORI_SHMEM_HEAP_SIZE", "512M"}};
+  const auto body = [&](const Pe& pe) {
+    if (pe.rank == 1) Limit(RLIMIT_AS, rlim_t{600} << 20);
+    PE_CHECK(pe.TryInit() != 0);
+    const std::string error = ShmemLastError();
+    PE_CHECK(pe.rank == 1 ? error.find("Cannot allocate memory") != std::string::npos
+                          : error.find("rank 1") != std::string::npos);
+  };
+  EXPECT_EQ(Failures(RunProcesses(2, body, options)), "");
+}
+#endif
+
+}  // namespace
+}  // namespace mori::shmem
