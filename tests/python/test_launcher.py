@@ -554,12 +554,17 @@ def test_pes_that_ignore_an_interrupt_are_killed_after_the_grace_period(mori: La
 
 def test_a_stop_signal_ends_the_launcher_while_its_output_is_not_read(mori: Launcher) -> None:
     with mori.started(1, "yes") as run:
-        run.stdout.read(10)
+        wait_until(lambda: len(children_of(run.pid)) == 1, "the PE started")
+        (pe,) = children_of(run.pid)
+        wait_until(
+            lambda: all(state_of(p) == "S" for p in (pe, run.pid) * 20), "both wait for a reader"
+        )
         run.send_signal(signal.SIGTERM)
-        (pe,) = children_of(run.pid) or [0]
-        wait_until(lambda: pe == 0 or is_gone(pe), "the PE ended")
-        wait_until(lambda: run.send_signal(signal.SIGTERM) or run.poll() is not None, "it ended")
-        assert run.returncode == 128 + signal.SIGTERM
+        wait_until(lambda: not children_of(run.pid), "the PE ended")
+        assert run.poll() is None  # it keeps what is not read
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(DEADLINE_SECONDS) == 128 + signal.SIGTERM
+        assert run.stderr.read() == b"mori run: ended by SIGTERM; PE 0 killed by SIGTERM\n"
 
 
 def test_a_hangup_that_is_ignored_stays_ignored(mori: Launcher, tmp_path: pathlib.Path) -> None:
@@ -679,6 +684,29 @@ while [ ! -e {end} ]; do sleep 0.01; done
         assert all(state_of(child) != "Z" for child in children_of(run.pid))
         end.touch()
         assert run.wait(DEADLINE_SECONDS) == 0
+
+
+def test_a_process_that_cannot_be_ended_holds_the_launcher_for_a_while_only(
+    mori: Launcher, started_folder: pathlib.Path
+) -> None:
+    """A zombie of the PE's group, whose parent lives elsewhere and does not care."""
+    script = f"""
+import os, pathlib, time
+if os.fork() == 0:
+    zombie = os.fork()
+    if zombie == 0:
+        os._exit(0)
+    os.setsid()
+    os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
+    pathlib.Path({str(started_folder)!r}, str(os.getpid())).touch()
+    time.sleep(1000)
+while not os.listdir({str(started_folder)!r}):
+    time.sleep(0.01)
+print("done")
+"""
+    done = mori.run(1, *python(script), options=["--grace", "0.1"])
+    kill_quietly(*numbers_in(started_folder, 1))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"[0] done\n", b"")
 
 
 # ---- command line

@@ -89,6 +89,8 @@ class Launcher {
   void Ask(int signal);
   void Kill();
   void Enter(Phase phase, std::chrono::milliseconds limit);
+  /// All processes have ended, or are given up: what remains is to write what the pipes hold.
+  bool Over() const { return phase_ == Phase::kGivenUp || (pes_.AllEnded() && pes_.GroupsGone()); }
   void Finish();
   std::string Summary() const;
   /// As in `mori run … | head -1`: the PEs end as they would without a launcher, silently.
@@ -218,13 +220,13 @@ void Launcher::OnSignal(const signalfd_siginfo& event) {
 }
 
 void Launcher::OnStopSignal(int signal) {
-  if (finished_) return output_.Abandon();  // nothing but unread output keeps the launcher
   const bool second_interrupt = interrupted_ && signal == SIGINT;
   interrupted_ = interrupted_ || signal == SIGINT;
   if (!exit_status_) {
     exit_status_ = 128 + signal;
     stop_signal_ = signal;
   }
+  if (Over()) return output_.Abandon();  // nothing but unread output keeps the launcher
   if (second_interrupt) return Kill();
   Ask(signal);
 }
@@ -233,16 +235,15 @@ void Launcher::OnStopSignal(int signal) {
 
 void Launcher::AdvanceEnding() {
   NoticeFailure();
-  const bool all_ended = pes_.AllEnded();
-  if (all_ended && pes_.GroupsGone()) return Finish();
-  if (all_ended && phase_ < Phase::kAskedToEnd) Ask(SIGTERM);  // goes to what they left behind
+  if (Over()) return Finish();
+  if (pes_.AllEnded() && phase_ < Phase::kAskedToEnd) Ask(SIGTERM);  // to what they left behind
   if (!deadline_.Expired()) return;
   switch (phase_) {
     case Phase::kNoticing: return Ask(SIGTERM);
     case Phase::kAskedToEnd: return Kill();
-    case Phase::kKilled: return Enter(Phase::kGivenUp, std::chrono::milliseconds(0));
-    case Phase::kGivenUp: return Finish();
-    case Phase::kRunning: return;
+    case Phase::kKilled: phase_ = Phase::kGivenUp; return Finish();
+    case Phase::kRunning:
+    case Phase::kGivenUp: return;
   }
 }
 
@@ -272,14 +273,13 @@ void Launcher::Enter(Phase phase, std::chrono::milliseconds limit) {
   deadline_ = Deadline::After(limit);
 }
 
-/// All processes have ended, or never will: what remains is to write what the pipes hold.
 void Launcher::Finish() {
   deadline_ = Deadline::Never();
   output_.Drain();
   if (finished_ || !output_.StreamsClosed()) return;
   finished_ = true;
   const int error = output_.error();
-  if (error != 0 && error != EPIPE) {
+  if (error != 0 && error != EPIPE && error != ECANCELED) {
     output_.Message(fmt::format("cannot write the output of PEs: {}", std::strerror(error)));
   }
   if (const std::string summary = Summary(); !summary.empty()) output_.Message(summary);

@@ -82,7 +82,11 @@ void OutputHub::Transfer(std::span<const pollfd> polls) {
   }
   out_.Flush();
   err_.Flush();
-  // Where nothing can be written, the PEs get to know it as they would without a launcher.
+  CloseWithoutSink();
+}
+
+// Where nothing can be written, the PEs get to know it as they would without a launcher.
+void OutputHub::CloseWithoutSink() {
   for (Stream& stream : streams_) {
     if (stream.sink->error() != 0) stream.fd.Reset();
   }
@@ -119,9 +123,10 @@ bool OutputHub::StreamsClosed() const {
 }
 
 void OutputHub::Abandon() {
-  for (Stream& stream : streams_) stream.fd.Reset();
-  out_.Discard(out_.error());
-  err_.Discard(err_.error());
+  for (OutputSink* sink : {&out_, &err_}) {
+    if (!sink->empty()) sink->Discard(ECANCELED);
+  }
+  CloseWithoutSink();
 }
 
 }  // namespace mori::launcher

@@ -40,7 +40,7 @@ class OutputHub {
   bool StreamsClosed() const;
   /// So they have, and everything is written.
   bool Done() const { return StreamsClosed() && out_.empty() && err_.empty(); }
-  /// Gives up what is not written yet.
+  /// Gives up what is not written yet, and the sinks that did not take it.
   void Abandon();
 
   /// Error number of the first sink that could not be written to, or 0.
@@ -58,6 +58,7 @@ class OutputHub {
   void AddStream(int pe, shmem::UniqueFd fd, OutputSink& sink);
   void Read(Stream& stream);
   void Close(Stream& stream);
+  void CloseWithoutSink();
 
   bool shared_;  // standard output and error are the same file
   bool with_prefix_;
