@@ -7,12 +7,11 @@ namespace {
 
 constexpr std::uint64_t kCacheLine = 64;
 constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kPageAlignedFrom = 2048;
 
 }  // namespace
 
 std::uint64_t DefaultAlignment(std::uint64_t bytes) {
-  return bytes >= kPageAlignedFrom ? kPage : kCacheLine;
+  return bytes >= kPageAlignedFromBytes ? kPage : kCacheLine;
 }
 
 Status CheckHeapConfig(const Config& config, const DeviceRuntime& runtime) {

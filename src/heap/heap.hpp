@@ -53,6 +53,7 @@ class Heap {
 /// between blocks never meet the slow case of a destination a few bytes behind its source modulo
 /// the page size.
 std::uint64_t DefaultAlignment(std::uint64_t bytes);
+inline constexpr std::uint64_t kPageAlignedFromBytes = 2048;
 
 /// The heap that `config` asks for. Collective. @return kUnsupported for a mode that this version
 /// does not have, kInvalidConfig for a size that is not set or does not fit this machine.

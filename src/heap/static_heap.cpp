@@ -54,13 +54,13 @@ StaticHeap::StaticHeap(std::uint64_t bytes, std::shared_ptr<AddressRange> range,
 Result<std::byte*> StaticHeap::Allocate(std::uint64_t bytes, std::uint64_t alignment) {
   const std::lock_guard lock(mutex_);
   if (const auto offset = allocator_.Allocate(bytes, alignment)) return base_ + *offset;
-  const auto stats = allocator_.Stats();
+  const std::uint64_t free = allocator_.Stats().free_bytes;
   return Error(ErrorCode::kOutOfMemory,
                "no room for {} ({} bytes, alignment {}) in the heap of {}: {} free, largest free "
                "block {}; a larger heap is "
                "set by MORI_SHMEM_HEAP_SIZE",
                FormatByteSize(bytes), bytes, alignment, FormatByteSize(bytes_),
-               FormatByteSize(stats.free_bytes), FormatByteSize(stats.largest_free_bytes));
+               FormatByteSize(free), FormatByteSize(LargestRequest()));
 }
 
 Status StaticHeap::Free(const void* address) {
@@ -92,10 +92,15 @@ std::optional<std::uint64_t> StaticHeap::OffsetOf(const void* address) const {
   return offset;
 }
 
+std::uint64_t StaticHeap::LargestRequest() const {
+  const std::uint64_t small = std::min(allocator_.LargestFree(kGranule), kPageAlignedFromBytes - 1);
+  return std::max(small, allocator_.LargestFree(DefaultAlignment(kPageAlignedFromBytes)));
+}
+
 HeapStats StaticHeap::Stats() const {
   const std::lock_guard lock(mutex_);
   const auto stats = allocator_.Stats();
-  return {stats.capacity_bytes, stats.used_bytes, stats.free_bytes, stats.largest_free_bytes,
+  return {stats.capacity_bytes, stats.used_bytes, stats.free_bytes, LargestRequest(),
           stats.live_blocks};
 }
 

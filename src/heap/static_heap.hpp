@@ -31,6 +31,9 @@ class StaticHeap final : public Heap {
   StaticHeap(std::uint64_t bytes, std::shared_ptr<AddressRange> range, std::byte* base,
              std::vector<std::byte*> peer_bases);
 
+  /// The largest request that succeeds now at its default alignment. Needs the lock.
+  std::uint64_t LargestRequest() const;
+
   const std::uint64_t bytes_;
   std::shared_ptr<AddressRange> range_;  ///< this PE's and all peers' memory
   std::byte* const base_;

@@ -56,9 +56,7 @@ struct alignas(kLine) Board::Slot {
 
 Result<std::unique_ptr<Board>> Board::Create(DeviceRuntime* runtime, FdExchange* exchange,
                                              int index, int count, const Deadline& deadline) {
-  const std::uint64_t bytes =
-      RoundUp(sizeof(Shared) + static_cast<std::uint64_t>(count) * sizeof(Slot),
-              runtime->GranularityBytes());
+  const std::uint64_t bytes = RoundUp(BytesFor(count), runtime->GranularityBytes());
   UniqueFd made;
   if (index == 0) {
     MORI_ASSIGN_OR_RETURN(auto memory, runtime->Allocate(bytes, HeapType::kNormal));
@@ -68,10 +66,18 @@ Result<std::unique_ptr<Board>> Board::Create(DeviceRuntime* runtime, FdExchange*
   MORI_ASSIGN_OR_RETURN(auto memory, runtime->Import(std::move(shared), bytes));
   MORI_ASSIGN_OR_RETURN(auto range, runtime->Reserve(bytes, runtime->GranularityBytes()));
   MORI_RETURN_IF_ERROR(range->Map(0, *memory));
+  return Attach(std::move(range), index, count);
+}
+
+std::unique_ptr<Board> Board::Attach(std::shared_ptr<AddressRange> range, int index, int count) {
   return std::unique_ptr<Board>(new Board(std::move(range), index, count));
 }
 
-Board::Board(std::unique_ptr<AddressRange> range, int index, int count)
+std::uint64_t Board::BytesFor(int count) {
+  return sizeof(Shared) + static_cast<std::uint64_t>(count) * sizeof(Slot);
+}
+
+Board::Board(std::shared_ptr<AddressRange> range, int index, int count)
     : range_(std::move(range)),
       shared_(std::launder(reinterpret_cast<Shared*>(range_->base()))),
       index_(index),

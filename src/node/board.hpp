@@ -38,6 +38,11 @@ class Board {
   static Result<std::unique_ptr<Board>> Create(DeviceRuntime* runtime, FdExchange* exchange,
                                                int index, int count, const Deadline& deadline);
 
+  /// A board in memory that is mapped already, zeroed before its first use.
+  static std::unique_ptr<Board> Attach(std::shared_ptr<AddressRange> range, int index, int count);
+  /// Memory that a board of `count` PEs needs.
+  static std::uint64_t BytesFor(int count);
+
   /// Returns once all PEs of the node have called it with a proposal. Whatever they wrote before is
   /// visible to all after. Collective. The board is of no use any more after kPeerLost.
   /// @return kPeerLost when a PE was marked lost; success otherwise, with `dispute` saying whether
@@ -59,7 +64,7 @@ class Board {
   struct Shared;
   struct Slot;
 
-  Board(std::unique_ptr<AddressRange> range, int index, int count);
+  Board(std::shared_ptr<AddressRange> range, int index, int count);
 
   Slot* slot(int index) const;
   void Release(std::uint32_t epoch);
@@ -67,7 +72,7 @@ class Board {
   Status AwaitRelease(std::uint32_t epoch);
   Status LostStatus() const;
 
-  std::unique_ptr<AddressRange> range_;
+  std::shared_ptr<AddressRange> range_;
   Shared* shared_;
   int index_;
   int count_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/text.hpp"
+
 namespace mori::shmem {
 namespace {
 
@@ -12,7 +14,7 @@ bool IsSecret(std::string_view variable) { return variable == "MORI_UNIQUE_ID"; 
 std::string ShownValue(const Variable& variable) {
   const char* set = std::getenv(std::string(variable.name).c_str());
   if (set == nullptr || *set == '\0') return fmt::format("({})", variable.default_value);
-  return IsSecret(variable.name) ? "set" : fmt::format("{} *", set);
+  return IsSecret(variable.name) ? "set" : fmt::format("{} *", Quote(set));
 }
 
 }  // namespace

@@ -1,0 +1,23 @@
+// The host operations over one buffer, without the library: one PE whose heap is this array, shared
+// by threads.
+#pragma once
+
+#include <cstdlib>
+
+#include "mori/shmem/host_ops.hpp"
+
+alignas(4096) inline std::byte heap[4096];
+inline std::byte* heap_base = heap;
+inline const mori::shmem::HostContext context{reinterpret_cast<std::uintptr_t>(heap), sizeof heap,
+                                              &heap_base, 1, 0};
+
+namespace mori::shmem::detail {
+__thread const HostContext* host_context = &context;
+std::byte* SlowPeerPointer(const void*, std::size_t, int, const char*) { std::abort(); }
+int LastCode() { return 1; }
+int ReportBadWord(const void*, const char*) { std::abort(); }
+int SlowWait(const void* ivar, int, bool, Cmp cmp, std::uint64_t value) {
+  while (!ShmemTest(static_cast<const std::uint64_t*>(ivar), cmp, value)) CpuRelax();
+  return 0;
+}
+}  // namespace mori::shmem::detail
