@@ -763,7 +763,7 @@ def test_info_shows_version_backends_and_variables(mori: Launcher) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
     assert version in done.stdout
     assert b"host" in done.stdout
-    assert re.search(rb"MORI_SHMEM_HEAP_SIZE +123M", done.stdout)
+    assert re.search(rb"MORI_SHMEM_HEAP_SIZE +\"123M\"", done.stdout)
     assert b"MORI_BOOTSTRAP_TIMEOUT" in done.stdout
     assert b"5" * 256 not in done.stdout
 
