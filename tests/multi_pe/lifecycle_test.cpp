@@ -43,26 +43,14 @@ std::size_t Mappings() {
   return count;
 }
 
-/// Rank 0 makes an id in round `round`, the others read it from its heap of the round before.
-struct SharedIds {
-  std::atomic<int> rounds_made{0};
-  UniqueId ids[64];
-};
-
 TEST(Lifecycle, InitAgainAfterFinalizeMakesANewWorldOfAnotherSize) {
-  void* memory =
-      ::mmap(nullptr, sizeof(SharedIds), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  auto* shared = new (memory) SharedIds;
-  const auto outcomes = RunProcesses(4, [&](const Pe& pe) {
+  const auto outcomes = RunProcesses(4, [](const Pe& pe) {
+    pe.Init();
+    PE_CHECK_EQ(ShmemFinalize(), 0);
     int round = 0;
-    for (const int size : {4, 2, 1, 3}) {
-      if (pe.rank == 0) {
-        PE_CHECK_EQ(ShmemGetUniqueId(&shared->ids[round]), 0);
-        shared->rounds_made.store(round + 1, std::memory_order_release);
-      }
-      while (shared->rounds_made.load(std::memory_order_acquire) <= round) ::usleep(200);
-      const UniqueId id = shared->ids[round++];
-      if (pe.rank >= size) continue;
+    for (const int size : {3, 2, 1}) {
+      if (pe.rank >= size) return;
+      const UniqueId id = pe.FreshId(++round);
       PE_CHECK_EQ(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, pe.rank, size, id), 0);
       PE_CHECK_EQ(ShmemNPes(), size);
       auto* value = static_cast<int*>(ShmemMalloc(64));
@@ -72,37 +60,53 @@ TEST(Lifecycle, InitAgainAfterFinalizeMakesANewWorldOfAnotherSize) {
       PE_CHECK_EQ(ShmemFinalize(), 0);
     }
   });
-  ::munmap(memory, sizeof(SharedIds));
   EXPECT_EQ(Failures(outcomes), "");
 }
 
-TEST(Lifecycle, NothingIsLeftBehindByFinalize) {
-  void* memory =
-      ::mmap(nullptr, sizeof(SharedIds), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  auto* shared = new (memory) SharedIds;
-  const auto outcomes = RunProcesses(2, [&](const Pe& pe) {
-    std::size_t descriptors = 0, threads = 0;
-    for (int round = 0; round < 20; ++round) {
-      if (pe.rank == 0) {
-        PE_CHECK_EQ(ShmemGetUniqueId(&shared->ids[round]), 0);
-        shared->rounds_made.store(round + 1, std::memory_order_release);
-      }
-      while (shared->rounds_made.load(std::memory_order_acquire) <= round) ::usleep(200);
-      PE_CHECK_EQ(
-          ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, pe.rank, pe.size, shared->ids[round]), 0);
-      PE_CHECK(Mappings() > 0);
-      PE_CHECK_EQ(ShmemFinalize(), 0);
-      PE_CHECK_EQ(Mappings(), std::size_t{0});
-      if (round == 0) {
-        descriptors = Descriptors();
-        threads = Threads();
-      }
+/// Init and finalize `rounds` times: after the first, nothing is left that was not there after any
+/// other.
+void CycleAndCount(const Pe& pe, int rounds) {
+  std::size_t descriptors = 0, threads = 0;
+  for (int round = 1; round <= rounds; ++round) {
+    const UniqueId id = pe.FreshId(round);
+    PE_CHECK_EQ(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, pe.rank, pe.size, id), 0);
+    PE_CHECK(Mappings() > 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+    PE_CHECK_EQ(Mappings(), std::size_t{0});
+    if (round == 1) {
+      descriptors = Descriptors();
+      threads = Threads();
     }
-    PE_CHECK_EQ(Descriptors(), descriptors);
-    PE_CHECK_EQ(Threads(), threads);
-  });
-  ::munmap(memory, sizeof(SharedIds));
-  EXPECT_EQ(Failures(outcomes), "");
+  }
+  PE_CHECK_EQ(Descriptors(), descriptors);
+  PE_CHECK_EQ(Threads(), threads);
+}
+
+TEST(Lifecycle, NothingIsLeftBehindByFinalize) {
+  EXPECT_EQ(Failures(RunProcesses(2, [](const Pe& pe) { CycleAndCount(pe, 20); })), "");
+}
+
+TEST(Soak, AThousandInitsOfOnePair) {
+  testing::Options options;
+  options.deadline = std::chrono::seconds(110);
+  EXPECT_EQ(Failures(RunProcesses(
+                2, [](const Pe& pe) { CycleAndCount(pe, 1000); }, options)),
+            "");
+}
+
+/// A quarter of the hundred starts each, since a test has a time limit.
+class Soak : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Quarters, Soak, ::testing::Range(1, 5));
+
+TEST_P(Soak, SixtyFourPesStartedTwentyFiveTimes) {
+  for (int start = 0; start < 25; ++start) {
+    const auto outcomes = RunProcesses(64, [](const Pe& pe) {
+      pe.Init();
+      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      PE_CHECK_EQ(ShmemFinalize(), 0);
+    });
+    ASSERT_EQ(Failures(outcomes), "") << "start " << start;
+  }
 }
 
 TEST(Lifecycle, InitTwiceAlikeChangesNothing) {

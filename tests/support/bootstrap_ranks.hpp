@@ -38,7 +38,7 @@ inline bool Eventually(const std::function<bool()>& condition) {
 }
 
 /// Runs `body` with 0 to `count` - 1, each in a thread of its own, and waits for all.
-inline void RunThreads(int count, const std::function<void(int)>& body) {
+inline void InThreads(int count, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
   for (auto& thread : threads) thread.join();
@@ -72,7 +72,7 @@ inline std::vector<Joined> JoinAll(const UniqueId& id,
   std::vector<Joined> joined;
   for (std::size_t i = 0; i < ranks.size(); ++i)
     joined.emplace_back(Status(ErrorCode::kInternal, "did not return"));
-  RunThreads(static_cast<int>(ranks.size()), [&](int i) {
+  InThreads(static_cast<int>(ranks.size()), [&](int i) {
     const auto index = static_cast<std::size_t>(i);
     joined[index] = Join(id, ranks[index]);
   });

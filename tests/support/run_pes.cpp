@@ -13,6 +13,25 @@
 #include <thread>
 
 namespace mori::shmem::testing {
+
+/// In anonymous shared memory: how rank 0 hands ids to its siblings.
+struct Blackboard {
+  std::atomic<int> rounds{-1};
+  UniqueId ids[2];
+};
+
+UniqueId Pe::FreshId(int round) const {
+  UniqueId* slot = &blackboard->ids[round % 2];
+  if (rank == 0) {
+    PE_CHECK_EQ(ShmemGetUniqueId(slot), 0);
+    blackboard->rounds.store(round, std::memory_order_release);
+  }
+  while (blackboard->rounds.load(std::memory_order_acquire) < round) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return *slot;
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -20,12 +39,6 @@ using Clock = std::chrono::steady_clock;
 struct Child {
   pid_t pid;
   int output_fd;
-};
-
-/// In anonymous shared memory: how rank 0 hands the id to its siblings.
-struct Blackboard {
-  std::atomic<int> ready;
-  UniqueId id;
 };
 
 Blackboard* NewBlackboard() {
@@ -109,14 +122,8 @@ std::vector<Outcome> RunProcesses(int size, const Body& body, const Options& opt
   std::vector<Child> children;
   for (int rank = 0; rank < size; ++rank) {
     children.push_back(Start(options, [&] {
-      Pe pe{rank, size, {}};
-      if (rank == 0) {
-        PE_CHECK_EQ(ShmemGetUniqueId(&blackboard->id), 0);
-        blackboard->ready.store(1, std::memory_order_release);
-      }
-      while (blackboard->ready.load(std::memory_order_acquire) == 0)
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-      pe.id = blackboard->id;
+      Pe pe{rank, size, {}, blackboard};
+      pe.id = pe.FreshId(0);
       body(pe);
     }));
   }
@@ -127,15 +134,15 @@ std::vector<Outcome> RunProcesses(int size, const Body& body, const Options& opt
 
 std::vector<Outcome> RunThreads(int size, const Body& body, const Options& options) {
   const Child child = Start(options, [&] {
-    UniqueId id;
-    PE_CHECK_EQ(ShmemGetUniqueId(&id), 0);
+    Blackboard blackboard;
+    const UniqueId id = Pe{0, size, {}, &blackboard}.FreshId(0);
     std::mutex mutex;
     std::string failures;
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          body(Pe{rank, size, id});
+          body(Pe{rank, size, id, &blackboard});
         } catch (const std::exception& failure) {
           const std::lock_guard lock(mutex);
           failures += fmt::format("PE {}: {}\n", rank, failure.what());

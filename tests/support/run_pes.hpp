@@ -42,10 +42,17 @@ struct PeFailure : std::runtime_error {
     }                                                                                       \
   } while (false)
 
+struct Blackboard;
+
 struct Pe {
   int rank;
   int size;
   UniqueId id;
+  Blackboard* blackboard;  ///< shared by all PEs of a run
+
+  /// Another id, the same for all PEs: made by rank 0, awaited by the others. `round` counts from
+  /// 1; between two rounds all PEs must have met.
+  UniqueId FreshId(int round) const;
 
   /// Init with the unique id; fails the body if that fails.
   void Init() const { PE_CHECK_EQ(TryInit(), 0); }
