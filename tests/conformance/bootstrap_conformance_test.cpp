@@ -16,8 +16,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using testing::Eventually;
+using testing::InThreads;
 using ::testing::IsEmpty;
-using testing::RunThreads;
 using ::testing::StartsWith;
 using testing::TestLimit;
 using namespace std::chrono_literals;
@@ -114,7 +114,7 @@ class BootstrapSuite : public ::testing::TestWithParam<Parameters> {
   void Exchange(const std::function<std::size_t(int rank)>& size_of) {
     std::vector<Bytes> messages;
     for (int rank = 0; rank < size_; ++rank) messages.push_back(Pattern(rank, 0, size_of(rank)));
-    RunThreads(size_, [&](int rank) {
+    InThreads(size_, [&](int rank) {
       const auto all = end(rank)->AllGather(messages[static_cast<std::size_t>(rank)], TestLimit());
       ASSERT_TRUE(all.ok()) << all.status().message();
       EXPECT_TRUE(*all == messages) << "on rank " << rank;  // EXPECT_EQ would print megabytes
@@ -169,7 +169,7 @@ TEST_P(BootstrapSuite, LargeMessagesReachEveryRank) {
 
 TEST_P(BootstrapSuite, RoundsInSequenceStayApart) {
   constexpr int kRounds = 100;
-  RunThreads(size_, [&](int rank) {
+  InThreads(size_, [&](int rank) {
     for (int round = 0; round < kRounds; ++round) {
       if ((round + rank) % 37 == 0) std::this_thread::sleep_for(1ms);
       const auto all = end(rank)->AllGather(Pattern(rank, round, 8), TestLimit());
@@ -182,7 +182,7 @@ TEST_P(BootstrapSuite, RoundsInSequenceStayApart) {
 }
 
 TEST_P(SeveralRanks, ARankThatDoesNotComeMakesTheOthersTimeOut) {
-  RunThreads(last(), [&](int rank) {
+  InThreads(last(), [&](int rank) {
     const auto late = end(rank)->AllGather(Pattern(rank, 0, 8), Deadline::After(100ms));
     EXPECT_EQ(late.status().code(), ErrorCode::kTimeout) << late.status().message();
     EXPECT_THAT(late.status().message(),
@@ -203,7 +203,7 @@ TEST_P(BootstrapSuite, AbortReachesEveryRankWithItsText) {
     Ends ends = std::get<0>(GetParam()).make(size_);
     const std::string text =
         fmt::format("rank {} is lost: it gave up: no room for 5 bytes", quitter);
-    RunThreads(size_, [&](int rank) {
+    InThreads(size_, [&](int rank) {
       const auto mine =
           std::move(ends[static_cast<std::size_t>(rank)]);  // gone as soon as it fails
       if (rank == quitter) mine->Abort(Error(ErrorCode::kOutOfMemory, "no room for {} bytes", 5));
@@ -231,7 +231,7 @@ TEST_P(SeveralRanks, AbortIsKnownBeforeTheNextExchange) {
 TEST_P(SeveralRanks, ARankThatVanishesIsNamedOnEveryOther) {
   for (const int victim : SomeRanks()) {
     Ends ends = std::get<0>(GetParam()).make(size_);
-    RunThreads(size_, [&](int rank) {
+    InThreads(size_, [&](int rank) {
       const auto mine =
           std::move(ends[static_cast<std::size_t>(rank)]);  // gone as soon as it fails
       if (rank == victim) return;
@@ -292,7 +292,7 @@ TEST_P(SeveralRanks, CloseIsNoLoss) {
     end(rank)->Observe(heard[static_cast<std::size_t>(rank)].Listener());
   end(last())->Close();
   end(last()).reset();
-  RunThreads(last(), [&](int rank) {
+  InThreads(last(), [&](int rank) {
     const auto all = end(rank)->AllGather({}, Deadline::After(100ms));
     EXPECT_FALSE(all.ok()) << "an exchange went on without rank " << last();
     EXPECT_TRUE(end(rank)->Health().ok()) << end(rank)->Health().message();
@@ -302,7 +302,7 @@ TEST_P(SeveralRanks, CloseIsNoLoss) {
 
 TEST_P(BootstrapSuite, RanksThatCloseAtOnceLoseNobody) {
   std::vector<Heard> heard(static_cast<std::size_t>(size_));
-  RunThreads(size_, [&](int rank) {
+  InThreads(size_, [&](int rank) {
     auto mine = std::move(end(rank));
     mine->Observe(heard[static_cast<std::size_t>(rank)].Listener());
     const auto all = mine->AllGather({}, TestLimit());

@@ -1,0 +1,356 @@
+#include "bootstrap/acceptor.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <set>
+
+#include "bootstrap/socket.hpp"
+#include "support/bootstrap_ranks.hpp"
+#include "support/forked.hpp"
+
+namespace mori::shmem {
+namespace {
+
+using testing::Address;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::Loopback;
+using testing::RunForked;
+using testing::TestLimit;
+using namespace std::chrono_literals;
+
+UniqueFd Connect(std::uint16_t port, const IpAddress& address = Loopback()) {
+  auto fd = ConnectTo(address, port, TestLimit());
+  EXPECT_TRUE(fd.ok()) << fd.status().message();
+  return fd.ok() ? std::move(*fd) : UniqueFd();
+}
+
+/// One of ours, as it would be on another machine.
+UniqueFd Call(std::uint16_t port, const Rendezvous& rendezvous, const Frame& first,
+              const IpAddress& address = Loopback()) {
+  UniqueFd fd = Connect(port, address);
+  Status status = ProveToListener(fd.get(), rendezvous.name, rendezvous.secret, TestLimit());
+  if (status.ok()) status = SendFrame(fd.get(), first, TestLimit());
+  EXPECT_TRUE(status.ok()) << status.message();
+  return fd;
+}
+
+Frame Hello(std::uint32_t sender) { return {FrameType::kHello, sender, 0, {1, 2, 3}}; }
+
+/// Reads until the other end closes. @return whether it did, in time.
+bool IsDropped(const UniqueFd& fd) {
+  Bytes read;
+  for (;;) {
+    if (!WaitFor(fd.get(), POLLIN, TestLimit()).ok()) return false;
+    if (!ReceiveSome(fd.get(), 4096, &read).ok()) return true;
+  }
+}
+
+class AcceptorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto acceptor = Acceptor::Listen({Loopback()}, rendezvous_.name, rendezvous_.secret);
+    ASSERT_TRUE(acceptor.ok()) << acceptor.status().message();
+    acceptor_.emplace(std::move(*acceptor));
+  }
+
+  /// Waits for the next caller while `meanwhile` runs.
+  Acceptor::Caller Await(const std::function<void()>& meanwhile) {
+    std::atomic<bool> done{false};
+    std::thread other([&] {
+      meanwhile();
+      done = true;
+    });
+    const Deadline limit = TestLimit();
+    std::optional<Acceptor::Caller> caller;
+    while (!limit.Expired() && !(caller && done)) {
+      auto event = acceptor_->Wait({}, limit.AtMost(10ms));
+      EXPECT_TRUE(event.ok()) << event.status().message();
+      if (!event.ok()) break;
+      if (event->caller) {
+        EXPECT_FALSE(caller) << "a second caller";
+        caller = std::move(event->caller);
+      }
+    }
+    other.join();
+    EXPECT_TRUE(caller) << "nobody came through";
+    return caller ? std::move(*caller) : Acceptor::Caller{};
+  }
+
+  void ExpectARealCallerComesThrough() {
+    UniqueFd fd;
+    const auto caller = Await([&] { fd = Call(acceptor_->port(), rendezvous_, Hello(9)); });
+    EXPECT_EQ(caller.first.sender, 9u);
+    EXPECT_EQ(caller.first.payload, (Bytes{1, 2, 3}));
+  }
+
+  const Rendezvous rendezvous_ = NewRendezvous();
+  std::optional<Acceptor> acceptor_;
+};
+
+TEST_F(AcceptorTest, ACallerComesThroughWithItsFirstMessageAndWhatFollowed) {
+  UniqueFd fd;
+  auto caller = Await([&] {
+    fd = Connect(acceptor_->port());
+    ASSERT_TRUE(ProveToListener(fd.get(), rendezvous_.name, rendezvous_.secret, TestLimit()).ok());
+    Bytes both = EncodeFrame({FrameType::kJoin, 7, 0, {5}});
+    both.insert(both.end(), {1, 2, 3, 4});
+    ASSERT_TRUE(SendAll(fd.get(), both, TestLimit()).ok());
+  });
+  EXPECT_EQ(caller.first.type, FrameType::kJoin);
+  EXPECT_EQ(caller.first.sender, 7u);
+  EXPECT_THAT(caller.first.payload, ElementsAre(5));
+  EXPECT_THAT(caller.rest, ElementsAre(1, 2, 3, 4));
+  ASSERT_TRUE(SendFrame(caller.fd.get(), {FrameType::kBye, 0, 0, {}}, TestLimit()).ok());
+  const auto reply = ReceiveFrame(fd.get(), 0, TestLimit());
+  ASSERT_TRUE(reply.ok()) << reply.status().message();
+  EXPECT_EQ(reply->type, FrameType::kBye);
+}
+
+TEST_F(AcceptorTest, ManyCallersAtOnceAllComeThrough) {
+  constexpr int kCallers = 50;
+  std::vector<UniqueFd> fds(kCallers);
+  std::thread callers([&] {
+    testing::InThreads(kCallers, [&](int i) {
+      fds[static_cast<std::size_t>(i)] =
+          Call(acceptor_->port(), rendezvous_, Hello(static_cast<std::uint32_t>(i)));
+    });
+  });
+  std::set<std::uint32_t> came;
+  for (const Deadline limit = TestLimit(); came.size() < kCallers && !limit.Expired();) {
+    auto event = acceptor_->Wait({}, limit);
+    ASSERT_TRUE(event.ok());
+    if (event->caller) came.insert(event->caller->first.sender);
+  }
+  callers.join();
+  EXPECT_EQ(came.size(), std::size_t{kCallers});
+}
+
+TEST_F(AcceptorTest, WaitReturnsForWatchedDescriptorsAndAtTheDeadline) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd watched(ends[0]);
+  UniqueFd other(ends[1]);
+  auto event = acceptor_->Wait({watched.get()}, Deadline::After(1ms));
+  ASSERT_TRUE(event.ok());
+  EXPECT_FALSE(event->caller);
+  EXPECT_THAT(event->readable, IsEmpty());
+  other.Reset();
+  event = acceptor_->Wait({watched.get()}, TestLimit());
+  ASSERT_TRUE(event.ok());
+  EXPECT_THAT(event->readable, ElementsAre(watched.get()));
+}
+
+TEST_F(AcceptorTest, GarbageIsDroppedAndDisturbsNobody) {
+  UniqueFd fd;
+  bool dropped = false;
+  const auto caller = Await([&] {
+    const UniqueFd stranger = Connect(acceptor_->port());
+    static_cast<void>(SendAll(stranger.get(), Bytes(1 << 20, 'x'), Deadline::After(50ms)));
+    dropped = IsDropped(stranger);
+    fd = Call(acceptor_->port(), rendezvous_, Hello(9));
+  });
+  EXPECT_TRUE(dropped);
+  EXPECT_EQ(caller.first.sender, 9u);
+}
+
+TEST_F(AcceptorTest, WhoDoesNotKnowTheSecretIsDropped) {
+  UniqueFd fd;
+  Await([&] {
+    const Rendezvous guess = NewRendezvous();
+    const UniqueFd stranger = Connect(acceptor_->port());
+    EXPECT_EQ(ProveToListener(stranger.get(), rendezvous_.name, guess.secret, TestLimit()).code(),
+              ErrorCode::kPeerLost);
+    EXPECT_EQ(ProveToListener(Connect(acceptor_->port()).get(), guess.name, rendezvous_.secret,
+                              TestLimit())
+                  .code(),
+              ErrorCode::kPeerLost);
+    fd = Call(acceptor_->port(), rendezvous_, Hello(9));
+  });
+}
+
+TEST_F(AcceptorTest, SilentCallersDisturbNobody) {
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(Connect(acceptor_->port()));
+  ExpectARealCallerComesThrough();
+}
+
+TEST_F(AcceptorTest, WhoHangsUpAtAnyPointDisturbsNobody) {
+  Connect(acceptor_->port());
+  ExpectARealCallerComesThrough();
+  const UniqueFd half = Connect(acceptor_->port());
+  ASSERT_TRUE(SendAll(half.get(), Bytes(kAnswerBytes / 2, 'x'), TestLimit()).ok());
+  ::shutdown(half.get(), SHUT_RDWR);
+  ExpectARealCallerComesThrough();
+  UniqueFd real;
+  Await([&] {
+    const UniqueFd proved = Connect(acceptor_->port());
+    ASSERT_TRUE(
+        ProveToListener(proved.get(), rendezvous_.name, rendezvous_.secret, TestLimit()).ok());
+    ::shutdown(proved.get(), SHUT_RDWR);
+    real = Call(acceptor_->port(), rendezvous_, Hello(9));
+  });
+}
+
+TEST_F(AcceptorTest, AHalfMessageWaitsForItsOtherHalfWithoutDisturbingOthers) {
+  const Bytes message = EncodeFrame(Hello(5));
+  UniqueFd slow, fd;
+  auto caller = Await([&] {
+    slow = Connect(acceptor_->port());
+    ASSERT_TRUE(
+        ProveToListener(slow.get(), rendezvous_.name, rendezvous_.secret, TestLimit()).ok());
+    ASSERT_TRUE(SendAll(slow.get(), ByteView(message).first(10), TestLimit()).ok());
+    fd = Call(acceptor_->port(), rendezvous_, Hello(9));
+  });
+  EXPECT_EQ(caller.first.sender, 9u);
+  caller = Await(
+      [&] { ASSERT_TRUE(SendAll(slow.get(), ByteView(message).subspan(10), TestLimit()).ok()); });
+  EXPECT_EQ(caller.first.sender, 5u);
+}
+
+TEST_F(AcceptorTest, AFirstMessageOfAnExtravagantLengthIsDropped) {
+  UniqueFd fd;
+  bool dropped = false;
+  Await([&] {
+    const UniqueFd greedy = Connect(acceptor_->port());
+    ASSERT_TRUE(
+        ProveToListener(greedy.get(), rendezvous_.name, rendezvous_.secret, TestLimit()).ok());
+    const Bytes message = EncodeFrame({FrameType::kHello, 0, 0, Bytes((64 << 10) + 1)});
+    static_cast<void>(SendAll(greedy.get(), message, Deadline::After(50ms)));
+    dropped = IsDropped(greedy);
+    fd = Call(acceptor_->port(), rendezvous_, Hello(9));
+  });
+  EXPECT_TRUE(dropped);
+}
+
+TEST_F(AcceptorTest, TheLargestFirstMessageComesThrough) {
+  UniqueFd fd;
+  const Frame large{FrameType::kHello, 9, 0, Bytes(64 << 10, 0x3c)};
+  const auto caller = Await([&] { fd = Call(acceptor_->port(), rendezvous_, large); });
+  EXPECT_TRUE(caller.first.payload == large.payload);
+}
+
+TEST(AcceptorOnSeveralAddresses, HasOnePortForAll) {
+  const Rendezvous rendezvous = NewRendezvous();
+  auto acceptor =
+      Acceptor::Listen({Loopback(), Address("127.0.0.2")}, rendezvous.name, rendezvous.secret);
+  ASSERT_TRUE(acceptor.ok()) << acceptor.status().message();
+  EXPECT_THAT(acceptor->addresses(), ElementsAre(Loopback(), Address("127.0.0.2")));
+  std::uint32_t sender = 0;
+  for (const IpAddress& address : acceptor->addresses()) {
+    UniqueFd fd;
+    std::thread caller([&] { fd = Call(acceptor->port(), rendezvous, Hello(++sender), address); });
+    const auto event = acceptor->Wait({}, TestLimit());
+    caller.join();
+    ASSERT_TRUE(event.ok() && event->caller) << address.ToString();
+    EXPECT_EQ(event->caller->first.sender, sender);
+  }
+}
+
+TEST(AcceptorOnIpv6, ACallerComesThrough) {
+  const IpAddress loopback = Address("::1");
+  if (!ListenOn(loopback, 0).ok()) GTEST_SKIP() << "this machine has no IPv6";
+  const Rendezvous rendezvous = NewRendezvous();
+  auto acceptor = Acceptor::Listen({loopback}, rendezvous.name, rendezvous.secret);
+  ASSERT_TRUE(acceptor.ok()) << acceptor.status().message();
+  UniqueFd fd;
+  std::thread caller([&] { fd = Call(acceptor->port(), rendezvous, Hello(3), loopback); });
+  const auto event = acceptor->Wait({}, TestLimit());
+  caller.join();
+  ASSERT_TRUE(event.ok() && event->caller);
+  EXPECT_EQ(event->caller->first.sender, 3u);
+}
+
+TEST(AcceptorOnAnAddressThatIsNotHere, SaysWhichOne) {
+  const Rendezvous rendezvous = NewRendezvous();
+  const auto acceptor =
+      Acceptor::Listen({Address("192.0.2.1")}, rendezvous.name, rendezvous.secret);
+  ASSERT_FALSE(acceptor.ok());
+  EXPECT_EQ(acceptor.status().code(), ErrorCode::kSystem);
+  EXPECT_EQ(acceptor.status().message(),
+            "listen on 192.0.2.1 port 0: Cannot assign requested address (errno 99)");
+}
+
+// ---- floods: in processes of their own, whose limits they change ----
+
+void LimitDescriptors(rlim_t count) {
+  const rlimit limit{count, count};
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::runtime_error("setrlimit failed");
+}
+
+/// Listens, tells its port, and waits for rank 9. "" if it came.
+std::string ServeOneCaller(const Rendezvous& rendezvous, rlim_t descriptors,
+                           std::atomic<int>* port) {
+  auto acceptor = Acceptor::Listen({Loopback()}, rendezvous.name, rendezvous.secret);
+  if (!acceptor.ok()) return acceptor.status().message();
+  LimitDescriptors(descriptors);
+  port->store(acceptor->port());
+  for (const Deadline limit = TestLimit(); !limit.Expired();) {
+    auto event = acceptor->Wait({}, limit);
+    if (!event.ok()) return event.status().message();
+    if (event->caller) return event->caller->first.sender == 9 ? "" : "another caller came";
+  }
+  return "nobody came through";
+}
+
+int AwaitPort(const std::atomic<int>& port) {
+  EXPECT_TRUE(testing::Eventually([&] { return port.load() != 0; }));
+  return port.load();
+}
+
+TEST(AcceptorFlood, AThousandSilentConnectionsAndMoreKeepNobodyOut) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  constexpr rlim_t kConnections = 1200;  // more than are kept waiting at a time
+  if (limit.rlim_max < kConnections + 100)
+    GTEST_SKIP() << "the hard limit of open files is too low";
+  const Rendezvous rendezvous = NewRendezvous();
+  const testing::Shared<std::atomic<int>> port(0);
+  const auto failures = RunForked(2, [&](int process) -> std::string {
+    if (process == 0) return ServeOneCaller(rendezvous, kConnections + 100, port.get());
+    LimitDescriptors(kConnections + 100);
+    const auto where = static_cast<std::uint16_t>(AwaitPort(*port));
+    std::vector<UniqueFd> silent;
+    for (rlim_t i = 0; i < kConnections; ++i) silent.push_back(Connect(where));
+    if (!IsDropped(silent.front())) return "the oldest was not dropped";
+    const UniqueFd real = Call(where, rendezvous, Hello(9));
+    return real.valid() ? "" : "no connection";
+  });
+  EXPECT_EQ(failures, "");
+}
+
+TEST(AcceptorFlood, WithFewDescriptorsTheOldestStrangersMakeRoom) {
+  const Rendezvous rendezvous = NewRendezvous();
+  const testing::Shared<std::atomic<int>> port(0);
+  const auto failures = RunForked(2, [&](int process) -> std::string {
+    if (process == 0) return ServeOneCaller(rendezvous, 40, port.get());
+    const auto where = static_cast<std::uint16_t>(AwaitPort(*port));
+    std::vector<UniqueFd> silent;
+    for (int i = 0; i < 100; ++i) silent.push_back(Connect(where));
+    if (!IsDropped(silent.front())) return "the oldest was not dropped";
+    const UniqueFd real = Call(where, rendezvous, Hello(9));
+    return real.valid() ? "" : "no connection";
+  });
+  EXPECT_EQ(failures, "");
+}
+
+TEST(AcceptorFlood, WithoutAnyDescriptorItSaysWhatToRaise) {
+  const Rendezvous rendezvous = NewRendezvous();
+  const testing::Shared<std::atomic<int>> port(0);
+  const auto failures = RunForked(2, [&](int process) -> std::string {
+    if (process == 0) return ServeOneCaller(rendezvous, 4, port.get());
+    const UniqueFd fd = Connect(static_cast<std::uint16_t>(AwaitPort(*port)));
+    return IsDropped(fd) ? "" : "not dropped";
+  });
+  EXPECT_EQ(failures,
+            "process 0: accept a connection: Too many open files (errno 24); raise the limit of "
+            "open files (ulimit -n)\n");
+}
+
+}  // namespace
+}  // namespace mori::shmem
