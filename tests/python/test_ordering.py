@@ -1,8 +1,9 @@
 """Ordering claims of the host operations, each tried with its fence and seen to fail without.
 
-A program is built twice: against the sources as they are, and against a copy in which one fence is taken away. Store
-buffering shows on the processor itself; message passing and the barrier show under the thread sanitizer; what a
-strongly ordered processor hides is looked for in the machine code for a weakly ordered one.
+A program is built twice: against the sources as they are, and against a copy in which one fence is
+taken away. Store buffering shows on the processor itself; message passing and the barrier show under
+the thread sanitizer; what a strongly ordered processor hides is looked for in the machine code for a
+weakly ordered one.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def build(tree: pathlib.Path, program: str, flags: list[str], sources: list[str]
 
 
 def run(binary: pathlib.Path, *arguments: str) -> int:
-    return subprocess.run([str(binary), *arguments], timeout=120, capture_output=True, check=False).returncode
+    return subprocess.run(
+        [str(binary), *arguments], timeout=120, capture_output=True, check=False
+    ).returncode
 
 
 @pytest.mark.timeout(600)
@@ -57,7 +60,7 @@ def test_quiet_completes_stores_before_later_loads(tmp_path: pathlib.Path) -> No
     right = build(tree_with(tmp_path, None), "quiet.cpp", ["-O2"], [])
     broken = build(tree_with(tmp_path, (HOST_OPS, fence, "")), "quiet.cpp", ["-O2"], [])
     assert run(right) == 0
-    # On a busy machine the threads may rarely run at the same time: it must show in one of some runs.
+    # On a busy machine the threads may rarely run at the same time: one of some runs must show it.
     assert any(run(broken) == 1 for _ in range(20))
 
 
@@ -74,7 +77,9 @@ def test_who_sees_the_word_sees_the_data(tmp_path: pathlib.Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("order", ["__ATOMIC_ACQUIRE", "__ATOMIC_ACQ_REL"])
 def test_data_behind_a_word_without_its_order_is_a_race(tmp_path: pathlib.Path, order: str) -> None:
-    broken = build(tree_with(tmp_path, (HOST_OPS, order, "__ATOMIC_RELAXED")), "message.cpp", SANITIZE, [])
+    broken = build(
+        tree_with(tmp_path, (HOST_OPS, order, "__ATOMIC_RELAXED")), "message.cpp", SANITIZE, []
+    )
     how = "signal-set" if order == "__ATOMIC_ACQUIRE" else "atomic-add"
     assert run(broken, how) == SANITIZER_FOUND_A_RACE
 
@@ -85,13 +90,23 @@ def test_data_behind_a_word_without_its_order_is_a_race(tmp_path: pathlib.Path, 
     [
         (None, None),
         ("fetch_add(one, std::memory_order_acq_rel)", "fetch_add(one, std::memory_order_relaxed)"),
-        ("store(epoch + 1, std::memory_order_seq_cst)", "store(epoch + 1, std::memory_order_relaxed)"),
+        (
+            "store(epoch + 1, std::memory_order_seq_cst)",
+            "store(epoch + 1, std::memory_order_relaxed)",
+        ),
     ],
     ids=["right", "arrival-relaxed", "release-relaxed"],
 )
-def test_barrier_orders_what_was_written_before_it(tmp_path: pathlib.Path, before: str | None, after: str) -> None:
+def test_barrier_orders_what_was_written_before_it(
+    tmp_path: pathlib.Path, before: str | None, after: str
+) -> None:
     tree = tree_with(tmp_path, None if before is None else (BOARD, before, after))
-    binary = build(tree, "board.cpp", SANITIZE, ["src/node/board.cpp", "src/base/status.cpp", "src/base/machine.cpp"])
+    binary = build(
+        tree,
+        "board.cpp",
+        SANITIZE,
+        ["src/node/board.cpp", "src/base/status.cpp", "src/base/machine.cpp"],
+    )
     if before is None:
         assert run(binary) == 0
     else:  # who arrives last decides which order is missed
@@ -100,21 +115,37 @@ def test_barrier_orders_what_was_written_before_it(tmp_path: pathlib.Path, befor
 
 def aarch64_functions(tree: pathlib.Path) -> dict[str, str]:
     """Machine code of the probes for a weakly ordered processor, by function."""
-    machine = subprocess.run(["g++", "-dumpmachine"], capture_output=True, text=True, check=True).stdout.strip()
-    version = subprocess.run(["g++", "-dumpversion"], capture_output=True, text=True, check=True).stdout.strip()
-    # The system's headers take any processor but this machine's for one of 32 bits: two of them are replaced.
+    machine = subprocess.run(
+        ["g++", "-dumpmachine"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    version = subprocess.run(
+        ["g++", "-dumpversion"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    # The system's headers take any processor but this machine's for one of 32 bits: two of them
+    # are replaced.
     (tree / "system" / "gnu").mkdir(parents=True, exist_ok=True)
     (tree / "system" / "gnu" / "stubs-32.h").touch()
     (tree / "system" / "bits").mkdir(exist_ok=True)
-    (tree / "system" / "bits" / "wordsize.h").write_text("#define __WORDSIZE 64\n#define __WORDSIZE_TIME64_COMPAT32 0\n")
-    headers = [tree / "system", f"/usr/include/c++/{version}", f"/usr/include/{machine}/c++/{version}"]
+    (tree / "system" / "bits" / "wordsize.h").write_text(
+        "#define __WORDSIZE 64\n#define __WORDSIZE_TIME64_COMPAT32 0\n"
+    )
+    headers = [
+        tree / "system",
+        f"/usr/include/c++/{version}",
+        f"/usr/include/{machine}/c++/{version}",
+    ]
     headers.append(f"/usr/include/{machine}")
     command = ["clang++", "--target=aarch64-linux-gnu", "-std=c++20", "-O2", "-S", "-o", "-"]
     command += [flag for folder in headers for flag in ("-isystem", str(folder))]
     command += [f"-I{tree}/include", f"-I{PROGRAMS}", str(PROGRAMS / "instructions.cpp")]
-    code = subprocess.run(command, capture_output=True, text=True, check=True, timeout=BUILD_SECONDS).stdout
+    code = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=BUILD_SECONDS
+    ).stdout
     return {
-        match[1]: match[2] for match in re.finditer(r"^(probe_\w+):.*?\n(.*?)\.Lfunc_end", code, re.MULTILINE | re.DOTALL)
+        match[1]: match[2]
+        for match in re.finditer(
+            r"^(probe_\w+):.*?\n(.*?)\.Lfunc_end", code, re.MULTILINE | re.DOTALL
+        )
     }
 
 
@@ -128,7 +159,9 @@ INSTRUCTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("function", "instruction", "order"), INSTRUCTIONS, ids=[row[0] for row in INSTRUCTIONS])
+@pytest.mark.parametrize(
+    ("function", "instruction", "order"), INSTRUCTIONS, ids=[row[0] for row in INSTRUCTIONS]
+)
 def test_a_weakly_ordered_processor_gets_its_fence(
     tmp_path: pathlib.Path, function: str, instruction: str, order: str
 ) -> None:
