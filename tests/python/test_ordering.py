@@ -1,9 +1,9 @@
 """Ordering claims of the host operations, each tried with its fence and seen to fail without.
 
-A program is built twice: against the sources as they are, and against a copy in which one fence is
-taken away. Store buffering shows on the processor itself; message passing and the barrier show under
-the thread sanitizer; what a strongly ordered processor hides is looked for in the machine code for a
-weakly ordered one.
+A program is built twice: against the sources as they are, and against a copy in which one fence
+is taken away. Store buffering shows on the processor itself; message passing and the barrier show
+under the thread sanitizer; what a strongly ordered processor hides is looked for in the machine
+code for a weakly ordered one.
 """
 
 from __future__ import annotations
