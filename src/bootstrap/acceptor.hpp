@@ -34,6 +34,11 @@ class Acceptor {
 
   /// Closes the port, and nothing else: in a forked child, whose parent goes on with it.
   void CloseListeners() { listeners_.clear(); }
+  /// Closes the port, and drops who has not come through.
+  void Close() {
+    listeners_.clear();
+    strangers_.clear();
+  }
 
   /// What ended a wait.
   struct Event {

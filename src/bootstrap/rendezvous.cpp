@@ -22,6 +22,8 @@ constexpr std::chrono::minutes kLinger{5};
 /// process.
 constexpr std::chrono::milliseconds kLastWord{1'000};
 constexpr int kMaxRanks = 1 << 20;
+/// Room for the longest text of a failure.
+constexpr std::size_t kMaxFrame = 8 << 10;
 /// Messages of the rendezvous are far smaller than a socket's buffer: sending them does not wait.
 Deadline SendLimit() { return Deadline::After(std::chrono::seconds(5)); }
 
@@ -66,6 +68,7 @@ void RendezvousServer::Serve() {
     TellLatecomers(status);
   }
   arrived_.clear();
+  acceptor_.Close();  // who comes now is refused, instead of waiting for an answer
   const std::lock_guard lock(finished_mutex_);
   finished_.store(true, std::memory_order_release);
   finished_changed_.notify_all();
@@ -146,7 +149,7 @@ Status RendezvousServer::HearFrom(int fd) {
   const auto found = std::find_if(arrived_.begin(), arrived_.end(),
                                   [&](const auto& entry) { return entry.second.fd.get() == fd; });
   if (found == arrived_.end()) return Status();  // the wake-up descriptor
-  auto frame = ReceiveFrame(fd, 4096, SendLimit());
+  auto frame = ReceiveFrame(fd, kMaxFrame, SendLimit());
   if (frame.ok() && frame->type == FrameType::kBye && welcomed_) {
     found->second.connected = true;
     return Status();

@@ -22,6 +22,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kGrace{2'000};
 constexpr milliseconds kConnectAttempt{5'000};
 constexpr milliseconds kRetryPause{20};
+/// Longest text of a loss on its way to the others.
+constexpr std::size_t kMaxReason = 4096;
 /// News travels on connections whose readers never pause; this only ends a send to a stopped
 /// process.
 Deadline NewsLimit() { return Deadline::After(std::chrono::seconds(2)); }
@@ -218,9 +220,12 @@ class SocketBootstrap::Joiner {
   }
 
   /// Passes our failure on, so that all others learn of it, and prefers what the rendezvous knows
-  /// already.
+  /// already. A rank that is gone may only have been the first to hear who really failed: the
+  /// rendezvous is about to tell us too.
   Status TellRendezvous(const Status& failure) {
     if (!rejection_.ok()) return rejection_;
+    if (failure.code() == ErrorCode::kPeerLost)
+      static_cast<void>(WaitFor(server_.get(), POLLIN, NewsLimit()));
     const Status news = CheckRendezvous();
     if (!news.ok()) return news;
     static_cast<void>(
@@ -307,7 +312,7 @@ void SocketBootstrap::Handle(Link* link, Frame frame) {
     case FrameType::kLost: {
       ByteReader reader(frame.payload);
       const auto rank = reader.Int<std::int32_t>();
-      std::string reason = reader.Text(4096);
+      std::string reason = reader.Text(kMaxReason);
       if (reader.AtEnd() && rank >= 0 && rank < size_) NoteLoss({rank, std::move(reason)}, link);
       return;
     }
@@ -409,7 +414,7 @@ Result<std::vector<Bytes>> SocketBootstrap::AllGather(ByteView mine, const Deadl
 }
 
 void SocketBootstrap::Abort(const Status& why) {
-  NoteLoss({rank_, fmt::format("it gave up: {}", why.message())}, nullptr);
+  NoteLoss({rank_, ("it gave up: " + why.message()).substr(0, kMaxReason)}, nullptr);
 }
 
 Status SocketBootstrap::LossStatus() const {

@@ -216,6 +216,16 @@ TEST_P(BootstrapSuite, AbortReachesEveryRankWithItsText) {
   }
 }
 
+TEST_P(SeveralRanks, ALongTextOfAnAbortIsCutButReachesAll) {
+  end(last())->Abort(Status(ErrorCode::kSystem, std::string(100'000, 'x')));
+  for (int rank = 0; rank < size_; ++rank) {
+    EXPECT_TRUE(Eventually([&] { return !end(rank)->Health().ok(); })) << "on rank " << rank;
+    EXPECT_THAT(end(rank)->Health().message(),
+                StartsWith(fmt::format("rank {} is lost: it gave up: xxxxxxxxxx", last())))
+        << "on rank " << rank;
+  }
+}
+
 TEST_P(SeveralRanks, AbortIsKnownBeforeTheNextExchange) {
   end(last())->Abort(Error(ErrorCode::kInvalidConfig, "a bad value"));
   for (int rank = 0; rank < size_; ++rank) {
