@@ -20,14 +20,16 @@ namespace mori::shmem {
 template <std::size_t kLength>
 struct Literal {
   char text[kLength];
-  consteval Literal(const char (&literal)[kLength]) { std::copy_n(literal, kLength, text); }
+  consteval Literal(const char (&literal)[kLength]) {  // NOLINT: implicit
+    std::copy_n(literal, kLength, text);
+  }
 };
 
 /// A Python int that fits `T`; any other int is an invalid argument called `kName`.
 template <typename T, Literal kName>
 struct Integer {
   T value;
-  operator T() const { return value; }
+  operator T() const { return value; }  // NOLINT: implicit
 };
 using Address = Integer<std::uintptr_t, "address">;
 using Size = Integer<std::size_t, "size">;
