@@ -129,9 +129,16 @@ def is_gone(process: int) -> bool:
     return state_of(process) in "-ZX"
 
 
-def children_of(process: int) -> list[int]:
-    text = pathlib.Path(f"/proc/{process}/task/{process}/children").read_text()
-    return [int(child) for child in text.split()]
+def pes_of(launcher: int) -> list[int]:
+    """Process ids of the children of a launcher that are PEs."""
+    text = pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text()
+    return [int(child) for child in text.split() if name_of(int(child)) != "mori guard"]
+
+
+def name_of(process: int) -> str:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return pathlib.Path(f"/proc/{process}/comm").read_text().strip()
+    return ""
 
 
 def numbers_in(folder: pathlib.Path, count: int) -> list[int]:

@@ -18,6 +18,7 @@
 #include "base/deadline.hpp"
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
+#include "guard.hpp"
 #include "input_pump.hpp"
 #include "mori/shmem/shmem_api.hpp"
 #include "output_hub.hpp"
@@ -56,10 +57,11 @@ std::string CannotRunText(const std::string& program, int error_number) {
 
 class Launcher {
  public:
-  Launcher(const RunOptions& options, SignalSource& signals, const rlimit& open_files)
+  Launcher(const RunOptions& options, SignalSource& signals, const Guard& guard,
+           const rlimit& open_files)
       : options_(options),
         signals_(signals),
-        pes_(signals, open_files),
+        pes_(signals, guard, open_files),
         output_(options.n_pes, options.with_prefix) {}
 
   int Run();
@@ -316,7 +318,9 @@ int RunPes(const RunOptions& options) {
   if (!open_files.ok()) return fail(open_files.status());
   Result<SignalSource> signals = SignalSource::Create();
   if (!signals.ok()) return fail(signals.status());
-  return Launcher(options, *signals, *open_files).Run();
+  const Result<Guard> guard = Guard::Create(options.n_pes);
+  if (!guard.ok()) return fail(guard.status());
+  return Launcher(options, *signals, *guard, *open_files).Run();
 }
 
 }  // namespace mori::launcher

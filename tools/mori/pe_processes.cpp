@@ -78,8 +78,8 @@ std::string DescribeEnds(const std::vector<PeEnd>& ends) {
   return sentence;
 }
 
-PeProcesses::PeProcesses(const SignalSource& signals, const rlimit& open_files)
-    : signals_(signals), open_files_(open_files) {
+PeProcesses::PeProcesses(const SignalSource& signals, const Guard& guard, const rlimit& open_files)
+    : signals_(signals), guard_(guard), open_files_(open_files) {
   // Orphans of PEs become children of the launcher, which so learns of their end.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
@@ -100,6 +100,7 @@ StartError PeProcesses::Start(const StartSpec& spec) {
     waitpid(process, nullptr, 0);
     return {exec_error, true};
   }
+  guard_.Watch(pes_.size(), process);
   pes_.push_back({process, true, true});
   return {0, false};
 }
@@ -129,7 +130,7 @@ void PeProcesses::Record(pid_t process, int wait_status) {
   const auto pe = std::find_if(pes_.begin(), pes_.end(), [&](const Pe& known) {
     return known.running && known.process == process;
   });
-  if (pe == pes_.end()) return;  // an orphan
+  if (pe == pes_.end()) return;  // an orphan, or the guard
   pe->running = false;
   ends_.push_back({static_cast<int>(pe - pes_.begin()), wait_status});
 }
@@ -137,9 +138,12 @@ void PeProcesses::Record(pid_t process, int wait_status) {
 // A group's number is not given to others while it has members, so it is looked at as soon as any
 // of its processes may have been the last.
 void PeProcesses::ForgetEmptyGroups() {
-  for (Pe& pe : pes_) {
+  for (std::size_t i = 0; i < pes_.size(); ++i) {
+    Pe& pe = pes_[i];
     if (pe.running || !pe.group_exists) continue;
-    if (kill(-pe.process, 0) != 0 && errno == ESRCH) pe.group_exists = false;
+    if (kill(-pe.process, 0) == 0 || errno != ESRCH) continue;
+    pe.group_exists = false;
+    guard_.Forget(i);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "guard.hpp"
 #include "signals.hpp"
 
 namespace mori::launcher {
@@ -47,9 +48,9 @@ std::string DescribeEnds(const std::vector<PeEnd>& ends);
 /// launcher. Used by the main thread only, whose end is what the PEs notice.
 class PeProcesses {
  public:
-  /// @param signals     outlives this
-  /// @param open_files  the limit that the PEs get
-  PeProcesses(const SignalSource& signals, const rlimit& open_files);
+  /// @param signals, guard  outlive this
+  /// @param open_files      the limit that the PEs get
+  PeProcesses(const SignalSource& signals, const Guard& guard, const rlimit& open_files);
 
   /// Starts the next PE.
   StartError Start(const StartSpec& spec);
@@ -80,6 +81,7 @@ class PeProcesses {
   void ForgetEmptyGroups();
 
   const SignalSource& signals_;
+  const Guard& guard_;
   rlimit open_files_;
   std::vector<Pe> pes_;
   std::vector<PeEnd> ends_;
