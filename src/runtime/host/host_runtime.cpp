@@ -104,9 +104,12 @@ Result<std::unique_ptr<DeviceMemory>> HostRuntime::Import(UniqueFd descriptor,
   struct stat found {};
   if (::fstat(descriptor.get(), &found) != 0)
     return Status::FromErrno(errno, "look at a peer's heap memory");
+  // Memory that its sender could shrink would end us by a signal at the next access.
   const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
-  if (static_cast<std::uint64_t>(found.st_size) != bytes || seals < 0 ||
-      (seals & F_SEAL_SHRINK) == 0) {
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return Error(ErrorCode::kMismatch, "a peer sent a descriptor that is no sealed heap memory");
+  }
+  if (static_cast<std::uint64_t>(found.st_size) != bytes) {
     return Error(ErrorCode::kMismatch, "a peer sent heap memory of {} bytes where {} were agreed",
                  found.st_size, bytes);
   }
