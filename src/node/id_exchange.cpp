@@ -68,25 +68,32 @@ Status IdExchange::Serve(const Result<UniqueId>& id) const {
 Result<UniqueId> IdExchange::Fetch() const {
   for (;;) {
     auto server = ConnectAbstract(AbstractNameFor(meeting_), deadline_);
-    if (server.ok()) {
-      MORI_RETURN_IF_ERROR(SendAll(
-          server->get(), ByteWriter().Int(static_cast<std::uint32_t>(rank_)).Take(), deadline_));
-      Bytes reply;
-      for (;;) {
-        MORI_RETURN_IF_ERROR(WaitFor(server->get(), POLLIN, deadline_));
-        if (!ReceiveSome(server->get(), kMaxReply, &reply).ok() || reply.size() > kMaxReply)
-          break;  // closed: all is here
-      }
-      return DecodeReply(reply);
-    }
+    if (server.ok()) return AskFor(server->get());
     if (server.status().code() != ErrorCode::kPeerLost) return server.status();
-    if (deadline_.Expired()) {
-      return Error(ErrorCode::kTimeout,
-                   "rank 0 did not come to init within {:.3g} s (MORI_BOOTSTRAP_TIMEOUT)",
-                   deadline_.ElapsedSeconds());
-    }
+    if (deadline_.Expired()) return RankZeroIsLate();
     std::this_thread::sleep_for(std::chrono::milliseconds(10));  // rank 0 is not there yet
   }
+}
+
+Result<UniqueId> IdExchange::AskFor(int server) const {
+  Bytes reply;
+  Status status =
+      SendAll(server, ByteWriter().Int(static_cast<std::uint32_t>(rank_)).Take(), deadline_);
+  while (status.ok() && reply.size() <= kMaxReply) {  // until rank 0 closes: then all is here
+    status = WaitFor(server, POLLIN, deadline_);
+    if (status.ok()) status = ReceiveSome(server, kMaxReply, &reply).status();
+  }
+  if (status.code() == ErrorCode::kTimeout) return RankZeroIsLate();
+  if (reply.empty()) {
+    return Error(ErrorCode::kPeerLost, "rank 0 was lost while it made the unique id");
+  }
+  return DecodeReply(reply);
+}
+
+Status IdExchange::RankZeroIsLate() const {
+  return Error(ErrorCode::kTimeout,
+               "rank 0 did not come to init within {:.3g} s (MORI_BOOTSTRAP_TIMEOUT)",
+               deadline_.ElapsedSeconds());
 }
 
 }  // namespace mori::shmem

@@ -20,12 +20,14 @@ class IdExchange {
 
   /// On rank 0 makes an id with `make` and gives it, or the reason why there is none, to all
   /// others; on the others fetches it. Collective.
-  /// @return kTimeout with the missing ranks, kSystem, or what `make` failed with.
+  /// @return kTimeout with the missing ranks, kPeerLost, kSystem, or what `make` failed with.
   Result<UniqueId> Run(const std::function<Result<UniqueId>()>& make) const;
 
  private:
   Status Serve(const Result<UniqueId>& id) const;
   Result<UniqueId> Fetch() const;
+  Result<UniqueId> AskFor(int server) const;
+  Status RankZeroIsLate() const;
 
   std::string meeting_;
   int rank_;

@@ -54,14 +54,16 @@ const LauncherVariables kLaunchers[] = {
      {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 };
 
-Result<int> ReadNumber(const EnvironmentReader& environment, const char* name,
-                       const char* launcher) {
+/// @param per_node  whether the value may list nodes: Slurm writes "4(x2)" for four tasks on each
+/// of two nodes, "4,2" for two that differ; the number in front is what we want.
+Result<int> ReadNumber(const EnvironmentReader& environment, const char* name, const char* launcher,
+                       bool per_node = false) {
   const char* text = environment(name);
   int value = -1;
   const std::string_view view = text != nullptr ? text : "";
   const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
-  // Slurm writes "4(x2)" for four tasks on each of two nodes: the number in front is what we want.
-  const bool ends_well = end == view.data() + view.size() || *end == '(' || *end == ',';
+  const bool ends_well =
+      end == view.data() + view.size() || (per_node && (*end == '(' || *end == ','));
   if (error != std::errc() || !ends_well || value < 0) {
     return Error(ErrorCode::kInvalidConfig, "{}={} is no number, as {} would set it", name,
                  text != nullptr ? text : "(not set)", launcher);
@@ -128,7 +130,8 @@ Result<std::optional<LaunchedAs>> ReadLaunch(const EnvironmentReader& environmen
     int local_size = launched.size;
     if (is_set(variables.local_size)) {
       MORI_ASSIGN_OR_RETURN(local_size,
-                            ReadNumber(environment, variables.local_size, variables.launcher));
+                            ReadNumber(environment, variables.local_size, variables.launcher,
+                                       /*per_node=*/true));
     }
     if (launched.size < 1 || launched.rank >= launched.size) {
       return Error(ErrorCode::kInvalidConfig,
