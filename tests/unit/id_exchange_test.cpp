@@ -80,18 +80,19 @@ TEST_F(IdExchangeTest, OnlyRankZeroMakesAnId) {
 }
 
 TEST_F(IdExchangeTest, AMissingRankIsNamedByRankZero) {
-  InThreads(3, [&](int rank) {
-    if (rank == 2) return;
-    const auto id = Run(rank, 4, IdOf(1), Deadline::After(100ms));
-    if (rank == 1) {
-      EXPECT_TRUE(id.ok()) << "has its id, and learns at the rendezvous who is missing";
-      return;
-    }
-    EXPECT_EQ(id.status().code(), ErrorCode::kTimeout);
-    EXPECT_THAT(id.status().message(),
-                MatchesRegex("2 of 4 ranks did not come to init within [0-9.]+ s "
-                             "\\(MORI_BOOTSTRAP_TIMEOUT\\), among them rank 2"));
+  std::atomic<bool> rank_1_waits{false};
+  std::thread rank_1([&] {
+    rank_1_waits = true;
+    const auto id = Run(1, 4, IdOf(0));
+    EXPECT_TRUE(id.ok()) << "has its id, and learns at the rendezvous who is missing";
   });
+  EXPECT_TRUE(testing::Eventually([&] { return rank_1_waits.load(); }));
+  const auto id = Run(0, 4, IdOf(1), Deadline::After(300ms));
+  rank_1.join();
+  EXPECT_EQ(id.status().code(), ErrorCode::kTimeout);
+  EXPECT_THAT(id.status().message(),
+              MatchesRegex("2 of 4 ranks did not come to init within [0-9.]+ s "
+                           "\\(MORI_BOOTSTRAP_TIMEOUT\\), among them rank 2"));
 }
 
 TEST_F(IdExchangeTest, WithoutRankZeroTheOthersSaySo) {

@@ -63,9 +63,10 @@ class FakeRank {
     const auto frame = Hear();
     return frame.ok() && frame->type == FrameType::kWelcome;
   }
-  /// What it is told instead of a welcome.
+  /// What it is told instead of a welcome; it hangs up then.
   Status Rejection() {
     const auto frame = Hear();
+    fd_.Reset();
     if (!frame.ok()) return frame.status();
     EXPECT_EQ(frame->type, FrameType::kReject);
     return DecodeStatus(frame->payload);
@@ -160,22 +161,25 @@ TEST_F(RendezvousTest, RanksThatDoNotComeAreNamed) {
             "39 of 40 ranks did not come within 0.1 s (MORI_BOOTSTRAP_TIMEOUT): missing "
             "ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, …"}}) {
     Restart();
-    std::vector<Options> ranks;
+    std::vector<FakeRank> ranks;
     for (const int rank : row.come) {
-      ranks.push_back(RankOptions(rank, row.size));
-      ranks.back().budget = 100ms;
+      ranks.push_back(Fake(rank, row.size));
+      if (rank == row.come.back()) ranks.back().hello().budget = 100ms;  // the shortest counts
+      ranks.back().SayHello();
     }
-    ExpectAllFail(JoinAll(id(), ranks), ErrorCode::kTimeout, row.message);
+    for (FakeRank& rank : ranks) {
+      const Status rejection = rank.Rejection();
+      EXPECT_EQ(rejection.code(), ErrorCode::kTimeout);
+      EXPECT_EQ(rejection.message(), row.message);
+    }
   }
 }
 
-TEST_F(RendezvousTest, TheShortestBudgetCountsForAll) {
-  auto ranks = Ranks(3);
-  ranks.pop_back();
-  ranks[0].budget = 30s;
-  ranks[1].budget = 100ms;
-  ExpectAllFail(JoinAll(id(), ranks), ErrorCode::kTimeout,
-                "1 of 3 ranks did not come within 0.1 s (MORI_BOOTSTRAP_TIMEOUT): missing rank 2");
+TEST_F(RendezvousTest, ARankWaitsNoLongerThanItsBudget) {
+  Options options = RankOptions(1, 2);
+  options.budget = 100ms;
+  ExpectAllFail(JoinAll(id(), {options}), ErrorCode::kTimeout,
+                "1 of 2 ranks did not come within 0.1 s (MORI_BOOTSTRAP_TIMEOUT): missing rank 0");
 }
 
 TEST_F(RendezvousTest, ABudgetBeyondTheClockIsNoProblem) {
@@ -366,10 +370,11 @@ TEST_F(RendezvousTest, AFirstMessageThatIsNoHelloIsDropped) {
 }
 
 TEST_F(RendezvousTest, TheEndOfItsProcessIsSaid) {
-  auto waiting = std::async(std::launch::async, [&] { return Join(id(), RankOptions(0, 2)); });
-  std::this_thread::sleep_for(50ms);
+  auto waiting = Fake(0, 2);
+  waiting.SayHello();
+  std::this_thread::sleep_for(100ms);
   server_.reset();
-  const Status ended = waiting.get().status();
+  const Status ended = waiting.Rejection();
   EXPECT_EQ(ended.code(), ErrorCode::kPeerLost);
   EXPECT_EQ(ended.message(), "the process that made the unique id is ending");
 }
