@@ -53,12 +53,16 @@ pytest: setup-test $(INSTALLED) ## Run the Python tests against the installed wh
 check: setup-check ## Check format, include directions, spelling and lint
 	tools/check.sh
 
+.PHONY: bench
+bench: setup-bench ## Run the benchmarks beside a peer, into docs/results (BENCH=--quick for a look)
+	$(PYTHON_BIN) benchmarks/run.py $(BENCH)
+
 .PHONY: wheel
 wheel: setup-demo ## Build the wheel into dist/
 	$(PYTHON_BIN) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
-.PHONY: setup-demo setup-test setup-check
-setup-demo setup-test setup-check: setup-%:
+.PHONY: setup-demo setup-test setup-check setup-bench
+setup-demo setup-test setup-check setup-bench: setup-%:
 	@tools/setup.sh $*
 
 $(INSTALLED): $(PACKAGE_SOURCES)

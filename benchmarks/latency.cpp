@@ -26,8 +26,9 @@ struct Words {
 template <typename Operation>
 auto Repeat(Operation operation) {
   return [operation](long rounds) {
+    const Operation local = operation;  // what it captured may stay in registers
     for (long i = 0; i < rounds; ++i) {
-      operation();
+      local();
       Clobber();
     }
   };
@@ -37,8 +38,9 @@ auto Repeat(Operation operation) {
 template <typename Operation>
 auto RepeatWindow(Operation operation) {
   return [operation](long rounds) {
+    const Operation local = operation;  // what it captured may stay in registers
     for (long i = 0; i < rounds; ++i) {
-      for (long w = 0; w < kWindow; ++w) operation(w);
+      for (long w = 0; w < kWindow; ++w) local(w);
       ShmemQuiet();
       Clobber();
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a job needs: system packages by apt, Python packages into .venv. Installs nothing twice.
 #
-#   tools/setup.sh demo|test|check...
+#   tools/setup.sh demo|test|check|bench...
 #
 # PYTHON               interpreter that .venv is made with (default: python3)
 # MORI_WITHOUT_TORCH   1: leave PyTorch out; everything else is still set up
@@ -13,6 +13,7 @@ readonly VENV=.venv
 readonly BUILD_PACKAGES=(g++ make cmake ninja-build ccache pkg-config git ca-certificates
   libspdlog-dev libfmt-dev libcli11-dev libsodium-dev python3 python3-venv python3-dev)
 readonly TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin libopenmpi-dev)
+readonly BENCH_PACKAGES=(libbenchmark-dev openmpi-bin libopenmpi-dev)
 readonly CHECK_PACKAGES=(clang clang-tidy shellcheck)
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -99,11 +100,17 @@ set_up() {
       install_requirements build
       install_requirements check
       ;;
-    *) fail "unknown job '$1': one of demo, test, check" ;;
+    bench)
+      install_packages "${BUILD_PACKAGES[@]}" "${BENCH_PACKAGES[@]}"
+      make_venv
+      install_requirements build
+      install_requirements bench
+      ;;
+    *) fail "unknown job '$1': one of demo, test, check, bench" ;;
   esac
 }
 
-(($# > 0)) || fail "usage: tools/setup.sh demo|test|check..."
+(($# > 0)) || fail "usage: tools/setup.sh demo|test|check|bench..."
 for job in "$@"; do
   set_up "$job"
 done
