@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -78,6 +79,40 @@ TEST_P(Operations, PutOfEverySizeAndOffsetWritesExactlyItsBytes) {
         PE_CHECK_EQ(ShmemBarrierAll(), 0);
       }
     }
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+}
+
+/// Sizes and distances in the page at which the copy takes another way than memcpy.
+TEST_P(Operations, LargePutsAndGetsAtEveryDistanceWriteExactlyTheirBytes) {
+  RunAll([](const Pe& pe) {
+    pe.Init();
+    constexpr std::size_t kBytes = std::size_t{3} << 19;
+    auto* block = Allocate<unsigned char>(kBytes);
+    auto* page = static_cast<unsigned char*>(std::aligned_alloc(4096, kBytes));
+    int round = 0;
+    for (const std::size_t bytes : {1023u, 1024u, 1025u, 1279u, 1280u, 1281u, 2047u, 4096u, 4097u,
+                                    65535u, (1u << 20) - 1, 1u << 20, (1u << 20) + 1}) {
+      for (const std::size_t distance : {0u, 1u, 16u, 31u, 32u, 33u, 2047u, 2048u, 4080u}) {
+        ++round;
+        for (std::size_t i = 0; i < bytes + distance + 8; ++i) page[i] = Pattern(pe.rank, i, round);
+        std::memset(block, 0, bytes + distance + 8);
+        PE_CHECK_EQ(ShmemBarrierAll(), 0);
+        PE_CHECK_EQ(ShmemPutMem(block + distance, page, bytes, Next(pe)), 0);
+        PE_CHECK_EQ(ShmemBarrierAll(), 0);
+        bool right = true;
+        for (std::size_t i = 0; i < bytes; ++i)
+          right = right && block[distance + i] == Pattern(Previous(pe), i, round);
+        for (std::size_t i = 0; i < distance; ++i) right = right && block[i] == 0;
+        for (std::size_t i = 0; i < 8; ++i) right = right && block[distance + bytes + i] == 0;
+        PE_CHECK(right);
+        PE_CHECK_EQ(ShmemGetMem(page + distance, block + distance, bytes, pe.rank), 0);
+        PE_CHECK_EQ(std::memcmp(page + distance, block + distance, bytes), 0);
+        PE_CHECK_EQ(static_cast<int>(page[distance + bytes]),
+                    static_cast<int>(Pattern(pe.rank, distance + bytes, round)));
+      }
+    }
+    std::free(page);
     PE_CHECK_EQ(ShmemFinalize(), 0);
   });
 }

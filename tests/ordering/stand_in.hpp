@@ -15,6 +15,7 @@ namespace mori::shmem::detail {
 __thread const HostContext* host_context = &context;
 std::byte* SlowPeerPointer(const void*, std::size_t, int, const char*) { std::abort(); }
 int LastCode() { return 1; }
+void CopyLarge(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 int ReportBadWord(const void*, const char*) { std::abort(); }
 int SlowWait(const void* ivar, int, bool, Cmp cmp, std::uint64_t value) {
   while (!ShmemTest(static_cast<const std::uint64_t*>(ivar), cmp, value)) CpuRelax();

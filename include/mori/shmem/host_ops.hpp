@@ -58,6 +58,18 @@ MORI_SHMEM_API int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp
                             std::uint64_t value);
 MORI_SHMEM_API int ReportBadWord(const void* address, const char* what);
 
+/// memcpy without its slow case; `bytes` is at least `kCopyInline`.
+MORI_SHMEM_API void CopyLarge(void* to, const void* from, std::size_t bytes);
+inline constexpr std::size_t kCopyInline = 1024;
+
+inline void Copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes < kCopyInline) {
+    std::memcpy(to, from, bytes);
+  } else {
+    CopyLarge(to, from, bytes);
+  }
+}
+
 inline std::byte* PeerPointer(const void* address, std::size_t bytes, int pe, const char* what) {
   const HostContext& context = *host_context;
   const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(address) - context.heap_base;
@@ -114,7 +126,7 @@ inline bool Holds(T left, Cmp cmp, T right) {
 inline int ShmemPutMem(void* dest, const void* source, std::size_t bytes, int pe) {
   std::byte* to = detail::PeerPointer(dest, bytes, pe, "put");
   if (to == nullptr) return detail::LastCode();
-  std::memcpy(to, source, bytes);
+  detail::Copy(to, source, bytes);
   return 0;
 }
 
@@ -122,7 +134,7 @@ inline int ShmemPutMem(void* dest, const void* source, std::size_t bytes, int pe
 inline int ShmemGetMem(void* dest, const void* source, std::size_t bytes, int pe) {
   const std::byte* from = detail::PeerPointer(source, bytes, pe, "get");
   if (from == nullptr) return detail::LastCode();
-  std::memcpy(dest, from, bytes);
+  detail::Copy(dest, from, bytes);
   return 0;
 }
 
