@@ -138,6 +138,11 @@ Status FdExchange::SendFds(int socket, const std::vector<int>& fds,
       done += batch;
     } else if (errno == EAGAIN) {
       MORI_RETURN_IF_ERROR(Wait(socket, POLLOUT, deadline));
+    } else if (errno == ETOOMANYREFS && !deadline.Expired()) {
+      // The kernel bounds how many descriptors of a user are under way by the limit of open files:
+      // the others are about to take theirs.
+      MORI_RETURN_IF_ERROR(bootstrap_->Health());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     } else if (errno != EINTR) {
       return Cause(
           Status::FromErrno(errno, "send descriptors to a PE of this node", ErrorCode::kPeerLost));

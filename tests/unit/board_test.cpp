@@ -1,0 +1,228 @@
+#include "node/board.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "base/machine.hpp"
+#include "bootstrap/in_process_bootstrap.hpp"
+#include "runtime/host/host_runtime.hpp"
+#include "support/bootstrap_ranks.hpp"
+#include "support/forked.hpp"
+
+namespace mori::shmem {
+namespace {
+
+using testing::InThreads;
+using testing::RunForked;
+using testing::TestLimit;
+using namespace std::chrono_literals;
+
+using Call = Proposal::Call;
+using Dispute = std::optional<Board::Dispute>;
+
+/// The boards of a node whose PEs are threads of this test, by index.
+std::vector<std::unique_ptr<Board>> MakeBoards(int count) {
+  HostRuntime runtime;
+  const auto ends = InProcessBootstrap::MakeAll(count);
+  auto listener = FdListener::Open();
+  EXPECT_TRUE(listener.ok()) << listener.status().message();
+  const FdListener::Token token = listener->token();
+  std::vector<std::unique_ptr<Board>> boards(static_cast<std::size_t>(count));
+  InThreads(count, [&](int index) {
+    auto exchange =
+        FdExchange::Connect(ends[static_cast<std::size_t>(index)].get(), index, count,
+                            index == 0 ? std::move(*listener) : FdListener(), token, TestLimit());
+    ASSERT_TRUE(exchange.ok()) << exchange.status().message();
+    auto board = Board::Create(&runtime, exchange->get(), index, count, TestLimit());
+    ASSERT_TRUE(board.ok()) << board.status().message();
+    boards[static_cast<std::size_t>(index)] = std::move(*board);
+  });
+  return boards;
+}
+
+/// Every PE proposes what `proposal_of` says for it. All are to succeed; the outcomes by index.
+std::vector<Dispute> AgreeOn(const std::vector<std::unique_ptr<Board>>& boards,
+                             const std::function<Proposal(int)>& proposal_of) {
+  std::vector<Dispute> disputes(boards.size());
+  InThreads(static_cast<int>(boards.size()), [&](int index) {
+    const auto i = static_cast<std::size_t>(index);
+    disputes[i] = Board::Dispute{-1, {}, {}};  // to be reset
+    const Status status = boards[i]->Agree(proposal_of(index), &disputes[i]);
+    EXPECT_TRUE(status.ok()) << status.message();
+  });
+  return disputes;
+}
+
+TEST(Board, AlikeProposalsAreAgreedOn) {
+  for (const int count : {1, 2, 3, 8}) {
+    const auto boards = MakeBoards(count);
+    for (const Proposal& proposal :
+         {Proposal{}, Proposal{Call::kMalloc, 4096, 256, 1}, Proposal{Call::kFree, 64, 1, 0},
+          Proposal{Call::kMalloc, UINT64_MAX, UINT64_MAX, UINT64_MAX}}) {
+      for (const Dispute& dispute : AgreeOn(boards, [&](int) { return proposal; }))
+        EXPECT_FALSE(dispute.has_value());
+    }
+  }
+}
+
+TEST(Board, EveryDifferenceIsADisputeThatAllSeeAlike) {
+  constexpr int kCount = 4;
+  const auto boards = MakeBoards(kCount);
+  const Proposal first{Call::kMalloc, 4096, 256, 1};
+  for (const Proposal& other :
+       {Proposal{Call::kMalloc, 4097, 256, 1}, Proposal{Call::kMalloc, 4096, 512, 1},
+        Proposal{Call::kMalloc, 4096, 256, 3}, Proposal{Call::kFree, 4096, 256, 1}, Proposal{}}) {
+    for (const int differing : {1, 2, 3}) {
+      const auto disputes =
+          AgreeOn(boards, [&](int index) { return index == differing ? other : first; });
+      for (const Dispute& dispute : disputes) {
+        ASSERT_TRUE(dispute.has_value());
+        EXPECT_EQ(dispute->index, differing);
+        EXPECT_EQ(dispute->first, first);
+        EXPECT_EQ(dispute->differing, other);
+      }
+    }
+  }
+}
+
+TEST(Board, IfTheFirstDiffersTheNextOneIsNamed) {
+  const auto boards = MakeBoards(3);
+  const Proposal common{Call::kFree, 64, 1, 0};
+  for (const Dispute& dispute :
+       AgreeOn(boards, [&](int index) { return index == 0 ? Proposal{} : common; })) {
+    ASSERT_TRUE(dispute.has_value());
+    EXPECT_EQ(dispute->index, 1);
+    EXPECT_EQ(dispute->first, Proposal{});
+    EXPECT_EQ(dispute->differing, common);
+  }
+}
+
+TEST(Board, ADisputeIsOverWithItsCall) {
+  const auto boards = MakeBoards(2);
+  AgreeOn(boards, [](int index) { return Proposal{Call::kMalloc, index == 0 ? 1u : 2u, 1, 0}; });
+  for (const Dispute& dispute : AgreeOn(boards, [](int) { return Proposal{}; }))
+    EXPECT_FALSE(dispute.has_value());
+}
+
+TEST(Board, NobodyReturnsBeforeAllHaveCome) {
+  constexpr int kCount = 3;
+  const auto boards = MakeBoards(kCount);
+  std::atomic<int> came{0};
+  InThreads(kCount, [&](int index) {
+    std::this_thread::sleep_for(index * 10ms);
+    ++came;
+    Dispute dispute;
+    EXPECT_TRUE(boards[static_cast<std::size_t>(index)]->Barrier(&dispute).ok());
+    EXPECT_EQ(came, kCount);
+  });
+}
+
+TEST(Board, WhatWasWrittenBeforeIsSeenAfter) {
+  constexpr int kCount = 4, kRounds = 5000;  // 20 000 agreements
+  const auto boards = MakeBoards(kCount);
+  std::vector<std::uint64_t> values(kCount);  // plain memory: only the board orders it
+  InThreads(kCount, [&](int index) {
+    Board* board = boards[static_cast<std::size_t>(index)].get();
+    Dispute dispute;
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      values[static_cast<std::size_t>(index)] = round;
+      ASSERT_TRUE(board->Agree({Call::kMalloc, round, 1, 0}, &dispute).ok());
+      ASSERT_FALSE(dispute.has_value());
+      for (const std::uint64_t value : values) ASSERT_EQ(value, round);
+      ASSERT_TRUE(board->Barrier(&dispute).ok());
+    }
+  });
+}
+
+TEST(Board, ALostPeEndsTheWaitOfAll) {
+  const auto boards = MakeBoards(3);
+  std::thread loss([&] {
+    std::this_thread::sleep_for(20ms);
+    boards[2]->MarkLost(7);
+  });
+  InThreads(2, [&](int index) {
+    Dispute dispute;
+    const Status status = boards[static_cast<std::size_t>(index)]->Barrier(&dispute);
+    EXPECT_EQ(status.code(), ErrorCode::kPeerLost);
+    EXPECT_EQ(status.message(), "PE 7 is lost");
+  });
+  loss.join();
+}
+
+TEST(Board, TheFirstLossStays) {
+  const auto boards = MakeBoards(2);
+  EXPECT_EQ(boards[0]->FirstLost(), -1);
+  boards[1]->MarkLost(0);
+  EXPECT_EQ(boards[0]->FirstLost(), 0);
+  boards[0]->MarkLost(5);
+  for (const auto& board : boards) {
+    EXPECT_EQ(board->FirstLost(), 0);
+    Dispute dispute;
+    const Status status = board->Agree({Call::kMalloc, 1, 1, 0}, &dispute);
+    EXPECT_EQ(status.code(), ErrorCode::kPeerLost);
+    EXPECT_EQ(status.message(), "PE 0 is lost");
+  }
+}
+
+TEST(Board, AnAgreementThatIsCompleteCountsDespiteALaterLoss) {
+  // The mark may be made between the last arrival and the others' next look.
+  const auto boards = MakeBoards(2);
+  for (int round = 0; round < 200; ++round) {
+    const auto fresh = MakeBoards(2);
+    std::atomic<bool> second_succeeded{false}, first_succeeded{false};
+    InThreads(2, [&](int index) {
+      Dispute dispute;
+      Board* board = fresh[static_cast<std::size_t>(index)].get();
+      (index == 0 ? first_succeeded : second_succeeded) = board->Barrier(&dispute).ok();
+      board->MarkLost(index);
+    });
+    EXPECT_TRUE(first_succeeded && second_succeeded) << "in round " << round;
+  }
+}
+
+TEST(Board, SpinsOnlyWithACpuForEveryone) {
+  EXPECT_TRUE(MakeBoards(1)[0]->may_spin());
+  const auto boards = MakeBoards(UsableCpuCount() + 1);
+  for (const auto& board : boards) EXPECT_FALSE(board->may_spin());
+}
+
+TEST(Board, ProcessesAgree) {
+  constexpr int kCount = 3;
+  auto listener = FdListener::Open();
+  ASSERT_TRUE(listener.ok());
+  const FdListener::Token token = listener->token();
+  const testing::Shared<std::atomic<int>> came(0);
+  const auto failures = RunForked(kCount, [&](int index) -> std::string {
+    HostRuntime runtime;
+    const auto alone = InProcessBootstrap::MakeAll(1);  // says that all are well
+    FdListener mine = std::move(*listener);
+    auto exchange =
+        FdExchange::Connect(alone[0].get(), index, kCount,
+                            index == 0 ? std::move(mine) : FdListener(), token, TestLimit());
+    if (!exchange.ok()) return exchange.status().message();
+    auto board = Board::Create(&runtime, exchange->get(), index, kCount, TestLimit());
+    if (!board.ok()) return board.status().message();
+    Dispute dispute;
+    for (int round = 1; round <= 500; ++round) {
+      ++*came;
+      if (!(*board)->Barrier(&dispute).ok() || dispute) return "the barrier failed";
+      if (came->load() < round * kCount) return "the barrier let go early";
+    }
+    if (!(*board)->Agree({Call::kMalloc, index == 2 ? 2u : 1u, 1, 0}, &dispute).ok()) return "lost";
+    if (!dispute || dispute->index != 2) return "the dispute was not seen";
+    if (index == 1) {
+      (*board)->MarkLost(1);  // as its watcher would, once it is gone
+      return "";
+    }
+    const Status lost = (*board)->Barrier(&dispute);
+    return lost.message() == "PE 1 is lost" ? "" : "no loss: " + lost.message();
+  });
+  EXPECT_EQ(failures, "");
+}
+
+}  // namespace
+}  // namespace mori::shmem
