@@ -47,7 +47,13 @@ tsan: setup-test ## Run the C++ tests under the thread sanitizer
 
 .PHONY: pytest
 pytest: setup-test $(INSTALLED) ## Run the Python tests against the installed wheel
-	$(PYTHON_BIN) -m pytest
+	cmake --preset host-coverage
+	cmake --build --preset host-coverage --target ring_put threads_as_pes mpi_allreduce
+	MORI_BUILD_DIR=$(CURDIR)/build/host-coverage $(PYTHON_BIN) -m pytest
+
+.PHONY: fuzz
+fuzz: setup-check ## Fuzz everything that reads foreign bytes (SECONDS_EACH=n, 60 by default)
+	tools/fuzz.sh $(SECONDS_EACH)
 
 .PHONY: check
 check: setup-check ## Check format, include directions, spelling and lint
