@@ -89,7 +89,7 @@ class SocketBootstrap final : public Bootstrap {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Loss> losses_;
-  std::set<int> lost_ranks_;  ///< guarded by `observer_mutex_`
+  std::set<int> lost_ranks_;   ///< guarded by `observer_mutex_`
   std::mutex observer_mutex_;  ///< held while the observer runs; taken before `mutex_`
   Observer observer_;
 
