@@ -253,6 +253,11 @@ rank, size = half.Get_rank(), half.Get_size()
 wrong = error_of(rank, size + 1, half)
 assert wrong.code is shmem.ErrorCode.INVALID_ARGUMENT, wrong
 assert f"rank {rank} of {size}" in str(wrong), wrong
+# One rank that is wrong about itself is an error on both.
+wrong = error_of(rank + 7 if rank == 1 else rank, size, half)
+assert wrong.code is shmem.ErrorCode.INVALID_ARGUMENT, wrong
+assert "rank is 8 of 2, but in the communicator this process is rank 1 of 2" in str(wrong), wrong
+assert ("rank 1 of the communicator cannot go on" in str(wrong)) == (rank == 0), wrong
 wrong = error_of(rank, size, 0x44000000)
 assert wrong.code is shmem.ErrorCode.INVALID_ARGUMENT and "mpi4py" in str(wrong), wrong
 

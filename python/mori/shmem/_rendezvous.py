@@ -68,7 +68,7 @@ def _carrying_device(group: ProcessGroup) -> torch.device:
 
 def share_over_mpi(communicator: Any, rank: int, world_size: int) -> bytes:
     """The id that rank 0 of an mpi4py communicator makes. Collective over the communicator."""
-    required = ("Get_rank", "Get_size", "bcast")
+    required = ("Get_rank", "Get_size", "allgather", "bcast")
     if not all(hasattr(communicator, name) for name in required):
         raise ShmemError(
             f"mpi_comm is of type {type(communicator).__name__}; it must be an mpi4py communicator"
@@ -76,14 +76,22 @@ def share_over_mpi(communicator: Any, rank: int, world_size: int) -> bytes:
             ErrorCode.INVALID_ARGUMENT,
         )
     own_rank, own_size = communicator.Get_rank(), communicator.Get_size()
-    ticket = communicator.bcast(_make_ticket() if own_rank == 0 else None, root=0)
-    if (rank, world_size) != (own_rank, own_size):
-        raise ShmemError(
-            f"rank is {rank} of {world_size}, but in the communicator this process is rank"
-            f" {own_rank} of {own_size}",
-            ErrorCode.INVALID_ARGUMENT,
-        )
-    return _open_ticket(ticket)
+    said = communicator.allgather((rank, world_size))
+    if objections := _objections(said, own_size):
+        first = min(objections)
+        told = f"rank {first} of the communicator cannot go on: {objections[first]}"
+        raise ShmemError(objections.get(own_rank, told), ErrorCode.INVALID_ARGUMENT)
+    return _open_ticket(communicator.bcast(_make_ticket() if own_rank == 0 else None, root=0))
+
+
+def _objections(said: list[tuple[int, int]], size: int) -> dict[int, str]:
+    """What is wrong with what each rank of a communicator of `size` said of itself, by rank."""
+    return {
+        rank: f"rank is {said_rank} of {said_size}, but in the communicator this process is rank"
+        f" {rank} of {size}"
+        for rank, (said_rank, said_size) in enumerate(said)
+        if (said_rank, said_size) != (rank, size)
+    }
 
 
 def _make_ticket() -> bytes:
