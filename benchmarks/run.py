@@ -18,6 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import simulate_growth
 from harness import machine, plots, report
 from harness.execute import Turns
 from harness.figures import Figures
@@ -108,6 +109,8 @@ def main() -> int:
     if not options.show:
         (options.output / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     plots.draw(figures, options.output)
+    if figures.select("mori", "rendezvous_server_cpu"):
+        simulate_growth.write(options.output / f"{name}.json", options.output)
     report.write_page(results, figures, options.output, name)
     report.print_table(figures, console)
     for failure in results["failures"]:

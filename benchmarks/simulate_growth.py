@@ -296,13 +296,16 @@ def draw(figures: Figures, costs: Costs, cpus: int, per_node: int, path: Path) -
     return {"pes_here": here, "pes_nodes": many, **curves}
 
 
-def run(results: Path, output: Path, per_node: int) -> dict:
+def write(results: Path, output: Path, per_node: int = 64) -> dict:
+    """Simulates with the costs in a file of results; writes growth.svg and growth.json."""
     data = json.loads(results.read_text())
     figures = Figures.from_json(data["figures"])
     cpus = data["machine"]["cpus"]
     costs = costs_from(figures, cpus)
     curves = draw(figures, costs, cpus, per_node, output / "growth.svg")
-    return {"from": results.name, "costs_us": vars(costs), **curves}
+    growth = {"from": results.name, "costs_us": vars(costs), **curves}
+    (output / "growth.json").write_text(json.dumps(growth, indent=1) + "\n")
+    return growth
 
 
 def main() -> None:
@@ -314,8 +317,7 @@ def main() -> None:
     parser.add_argument("--pes-per-node", type=int, default=64)
     options = parser.parse_args()
     output = options.output or options.results.parent
-    growth = run(options.results, output, options.pes_per_node)
-    (output / "growth.json").write_text(json.dumps(growth, indent=1) + "\n")
+    growth = write(options.results, output, options.pes_per_node)
     for name in ("init_nodes_ms", "init_nodes_flat_server_ms", "barrier_nodes_us"):
         print(f"{name} at {growth['pes_nodes'][-1]:,} PEs: {growth[name][-1]:,.3g}")
 

@@ -4,9 +4,9 @@
 //   mori run -n 64 startup
 //   mori run -n 64 startup --memory   and what each PE holds beyond the symmetric heaps
 //   mori run -n 64 startup --bare     the same program without init: what launching alone costs
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -89,12 +89,16 @@ void RunBare() {
 }  // namespace
 }  // namespace mori::bench
 
+// No library reads the arguments here: what it would cost to load is no part of what is measured.
 int main(int argc, char** argv) {
-  CLI::App app("Cost of starting, and memory of a PE");
-  bool is_bare = false;
-  bool with_memory = false;
-  app.add_flag("--bare", is_bare, "Do nothing but report this process's memory");
-  app.add_flag("--memory", with_memory, "Report the memory of the PEs, not times");
-  CLI11_PARSE(app, argc, argv);
-  is_bare ? mori::bench::RunBare() : mori::bench::Run(with_memory);
+  const std::string option = argc > 1 ? argv[1] : "";
+  if (argc > 2 || (argc == 2 && option != "--memory" && option != "--bare")) {
+    std::fprintf(stderr, "usage: startup [--memory | --bare]\n");
+    return 2;
+  }
+  if (option == "--bare") {
+    mori::bench::RunBare();
+  } else {
+    mori::bench::Run(option == "--memory");
+  }
 }
