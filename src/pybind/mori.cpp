@@ -55,7 +55,8 @@ void RegisterErrors(py::module_& module) {
     try {
       if (thrown) std::rethrow_exception(thrown);
     } catch (const Failure& failure) {
-      RaiseInPython(failure);
+      // A Ctrl-C that came during the call goes before what followed from it, e.g. lost peers.
+      if (PyErr_CheckSignals() == 0) RaiseInPython(failure);
     }
   });
 }

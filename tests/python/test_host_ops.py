@@ -246,6 +246,28 @@ def test_wait_lets_other_threads_run(run_pes: PeRunner) -> None:
     run_pes(1, code).succeeded()
 
 
+def test_ctrl_c_goes_before_the_loss_that_ends_a_wait(run_pes: PeRunner) -> None:
+    code = """
+    import signal
+    join()
+    ptr, pids = shmem.shmem_malloc(8), shmem.shmem_malloc(8)
+    shmem.shmem_p(ptr, 0, rank)
+    shmem.shmem_p(pids, os.getpid(), rank)
+    shmem.shmem_barrier_all()
+    if rank == 1:
+        shmem.shmem_wait_until(ptr, "==", 1)
+        time.sleep(0.1)  # so that PE 0 is in its wait
+        os.kill(shmem.shmem_g(pids, 0), signal.SIGINT)
+        os._exit(0)
+    try:
+        shmem.shmem_p(ptr, 1, 1)
+        shmem.shmem_wait_until(ptr, "==", 1)
+    except KeyboardInterrupt:
+        print("interrupted")
+    """
+    assert run_pes(2, code).succeeded()[0].stdout == "interrupted\n"
+
+
 def test_fence_and_quiet(run_pes: PeRunner) -> None:
     code = """
     join()

@@ -3,7 +3,8 @@
 A *PE* (processing element) is one process, or one thread that ran its own init. Calls marked
 *collective* are made by every PE, in the same order, and block until all have come; the others are
 local. Every call may be made from any thread of a PE, collective calls one after another. Blocking
-calls release the GIL.
+calls release the GIL. Ctrl-C does not end a blocking call: KeyboardInterrupt is raised when the
+call returns, at the latest when the PE that it waits for has ended.
 
 A call that fails raises `ShmemError`, except the two registration calls, which return a status
 code. Before init and after finalize every call raises `ErrorCode.NOT_INITIALIZED`, except where it
