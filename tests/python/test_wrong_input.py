@@ -200,7 +200,7 @@ INIT_ROWS = [
         "sizes that differ",
         MISMATCH,
         f"shmem.shmem_init_attr({FLAG}, rank, 2 + rank, unique_id)",
-        ["3 ranks", "says 2"],
+        ["says that there are", "rank 0", "rank 1"],
         UNIQUE_ID,
         pes=2,
     ),
