@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from mori import _core, shmem
-from pes import REPOSITORY, PeRunner, environment
+from pes import PES_DEADLINE_SECONDS, REPOSITORY, PeRunner, environment, needs_torch
 
 
 def test_both_ways_to_import() -> None:
@@ -131,19 +131,35 @@ def test_init_from_the_environment_without_a_launcher_is_one_pe(run_pes: PeRunne
     run_pes(1, code).succeeded()
 
 
+@needs_torch
 def test_init_from_the_environment_of_torchrun(run_pes: PeRunner) -> None:
     code = """
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank),
-        LOCAL_WORLD_SIZE=str(world_size), MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=share("port", free_port).decode(), TORCHELASTIC_RUN_ID=str(meeting_dir),
+from mori import shmem
+shmem.shmem_init()
+assert shmem.shmem_npes() == 3
+ptr = shmem.shmem_malloc(8)
+shmem.shmem_p(ptr, 0, shmem.shmem_mype())
+shmem.shmem_barrier_all()
+shmem.shmem_atomic_add(ptr, 1 << shmem.shmem_mype(), 0)
+shmem.shmem_barrier_all()
+assert shmem.shmem_g(ptr, 0) == 0b111
+shmem.shmem_finalize()
+"""
+    script = run_pes.script(code, support=False)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=3",
+            script,
+        ],
+        env=environment(),
+        cwd=script.parent,
+        timeout=PES_DEADLINE_SECONDS,
+        check=True,
     )
-    shmem.shmem_init()
-    assert (shmem.shmem_mype(), shmem.shmem_npes()) == (rank, world_size)
-    shmem.shmem_barrier_all()
-    shmem.shmem_finalize()
-    """
-    run_pes(3, code).succeeded()
 
 
 def test_init_again_after_finalize_with_another_size(run_pes: PeRunner) -> None:
