@@ -37,6 +37,7 @@ mori.shmem.shmem_finalize()
 dist.destroy_process_group()
 """
 
+# Method 2. The file is in the folder of the test, where no other run finds it.
 UNIQUE_ID_INIT = """
 import mori
 uid_file = str(meeting_dir / "mori_unique_id")
