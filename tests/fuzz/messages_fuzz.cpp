@@ -1,0 +1,46 @@
+// Bytes as the messages of the rendezvous: what is accepted encodes to the same bytes again.
+#include "bootstrap/rendezvous_messages.hpp"
+#include "fuzz/check.hpp"
+
+namespace mori::shmem::fuzz {
+namespace {
+
+bool Same(const Bytes& encoded, ByteView bytes) {
+  return std::equal(encoded.begin(), encoded.end(), bytes.begin(), bytes.end());
+}
+
+void CheckHello(ByteView bytes) {
+  const auto hello = DecodeHello(bytes);
+  CheckMessage(hello.status());
+  if (!hello.ok()) return;
+  FUZZ_CHECK(hello->budget.count() >= 0);
+  FUZZ_CHECK(hello->endpoint.addresses.size() <= kMaxAddresses);
+  FUZZ_CHECK(Same(EncodeHello(*hello), bytes));
+}
+
+void CheckEndpoint(ByteView bytes) {
+  const auto endpoint = DecodeEndpoint(bytes);
+  CheckMessage(endpoint.status());
+  if (!endpoint.ok()) return;
+  for (const IpAddress& address : endpoint->addresses) FUZZ_CHECK(!address.ToString().empty());
+  FUZZ_CHECK(Same(EncodeEndpoint(*endpoint), bytes));
+}
+
+void CheckStatus(ByteView bytes) {
+  const Status status = DecodeStatus(bytes);
+  FUZZ_CHECK(!status.ok());
+  FUZZ_CHECK(!ErrorCodeName(status.code()).empty());
+  FUZZ_CHECK(Same(EncodeStatus(status), bytes) || status.code() == ErrorCode::kMismatch);
+}
+
+}  // namespace
+}  // namespace mori::shmem::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace mori::shmem;
+  const ByteView bytes(data, size);
+  fuzz::CheckHello(bytes);
+  fuzz::CheckEndpoint(bytes);
+  fuzz::CheckStatus(bytes);
+  return 0;
+}
