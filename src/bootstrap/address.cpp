@@ -87,11 +87,21 @@ bool Matches(const NetworkInterface& interface, const std::vector<std::string>& 
   });
 }
 
+/// Whether another host, or another process here, can call one of its addresses. A link-local IPv6
+/// address needs the number of the caller's interface, which nobody else knows.
+bool CanBeCalled(const NetworkInterface& interface) {
+  return std::any_of(
+      interface.addresses.begin(), interface.addresses.end(), [](const IpAddress& address) {
+        return !address.IsLoopback() && (address.family == AF_INET || !address.IsLinkLocal());
+      });
+}
+
 std::vector<NetworkInterface> AutoSelect(const std::vector<NetworkInterface>& interfaces) {
   std::vector<NetworkInterface> chosen;
   std::copy_if(interfaces.begin(), interfaces.end(), std::back_inserter(chosen),
                [](const NetworkInterface& i) { return !IsLoopbackOnly(i) && !IsVirtual(i.name); });
-  if (chosen.empty()) chosen = interfaces;  // a laptop off line, or nothing but a container's pair
+  // A laptop off line, or nothing but a container's pair.
+  if (std::none_of(chosen.begin(), chosen.end(), CanBeCalled)) chosen = interfaces;
   std::stable_sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) {
     const auto rank = [](const NetworkInterface& i) {
       return (IsLoopbackOnly(i) ? 4 : 0) + (IsVirtual(i.name) ? 2 : 0) +

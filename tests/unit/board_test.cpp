@@ -170,13 +170,12 @@ TEST(Board, TheFirstLossStays) {
 
 TEST(Board, AnAgreementThatIsCompleteCountsDespiteALaterLoss) {
   // The mark may be made between the last arrival and the others' next look.
-  const auto boards = MakeBoards(2);
   for (int round = 0; round < 200; ++round) {
-    const auto fresh = MakeBoards(2);
+    const auto boards = MakeBoards(2);
     std::atomic<bool> second_succeeded{false}, first_succeeded{false};
     InThreads(2, [&](int index) {
       Dispute dispute;
-      Board* board = fresh[static_cast<std::size_t>(index)].get();
+      Board* board = boards[static_cast<std::size_t>(index)].get();
       (index == 0 ? first_succeeded : second_succeeded) = board->Barrier(&dispute).ok();
       board->MarkLost(index);
     });
