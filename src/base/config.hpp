@@ -63,7 +63,7 @@ struct Config {
   std::chrono::milliseconds bootstrap_timeout{300'000};  // MORI_BOOTSTRAP_TIMEOUT, in seconds
 
   /// Odd but usable findings of the same reading, one sentence each: a `MORI_…` variable that the
-  /// table does not have, with the nearest name. The caller logs them, once a process.
+  /// table does not have, with the nearest name. The caller logs them, once a job.
   std::vector<std::string> warnings;
 
   /// Name and value of every `MORI_…` variable that was set, in table order.

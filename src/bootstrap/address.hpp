@@ -36,7 +36,6 @@ bool DecodeAddress(ByteReader* reader, IpAddress* address);
 struct NetworkInterface {
   std::string name;
   std::vector<IpAddress> addresses;
-  bool is_up = true;
   bool has_default_route = false;
 };
 

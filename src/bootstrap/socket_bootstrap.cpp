@@ -139,6 +139,7 @@ class SocketBootstrap::Joiner {
   Result<UniqueFd> ConnectAndProve(const Endpoint& endpoint, bool may_come_later) {
     for (;;) {
       Status last;
+      Status stranger;  // who answers on one address need not answer on the others
       bool refused_everywhere = true;
       for (const auto& address : endpoint.addresses) {
         const Deadline attempt = deadline_.AtMost(kConnectAttempt);
@@ -152,8 +153,9 @@ class SocketBootstrap::Joiner {
         refused_everywhere = false;
         last = ProveToListener(fd->get(), rendezvous_.name, rendezvous_.secret, attempt);
         if (last.ok()) return fd;
-        if (last.code() == ErrorCode::kMismatch) return last;
+        if (last.code() == ErrorCode::kMismatch) stranger = last;
       }
+      MORI_RETURN_IF_ERROR(stranger);
       if (server_.valid()) MORI_RETURN_IF_ERROR(CheckRendezvous());
       if (refused_everywhere && !may_come_later) {
         return Error(ErrorCode::kPeerLost,

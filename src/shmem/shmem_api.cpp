@@ -17,11 +17,16 @@ Result<Config> ReadConfig() {
   auto config = Config::FromEnvironment();
   if (!config.ok()) return config;
   SetLogLevel(config->log_level);
+  return config;
+}
+
+/// Once a job: rank 0 says it for all, at its first init.
+void WarnOnce(const Result<Config>& config, int rank) {
+  if (!config.ok() || rank != 0) return;
   static std::once_flag warned;
   std::call_once(warned, [&] {
     for (const auto& warning : config->warnings) LogWarn("{}", warning);
   });
-  return config;
 }
 
 Status Init(int rank, int size, const UniqueId& id) {
@@ -32,7 +37,9 @@ Status Init(int rank, int size, const UniqueId& id) {
                  "rank {} is out of range: a world of {} has ranks 0 to {}", rank, size, size - 1);
   }
   return Registry::Instance().Init(rendezvous.name, rank, size, [&] {
-    auto world = World::Create(ReadConfig(), rendezvous, rank, size);
+    const auto config = ReadConfig();
+    WarnOnce(config, rank);
+    auto world = World::Create(config, rendezvous, rank, size);
     if (!world.ok()) RendezvousService::Instance().AwaitLastWord(rendezvous.name);
     RendezvousService::Instance().Reap();
     return world;

@@ -14,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -297,10 +298,21 @@ TEST(Surroundings, AnExecutedProgramInheritsNoDescriptor) {
   EXPECT_EQ(Failures(outcomes), "");
 }
 
-void Limit(int resource, rlim_t value) {
-  const rlimit limit{value, value};
-  PE_CHECK_EQ(::setrlimit(static_cast<__rlimit_resource>(resource), &limit), 0);
-}
+/// A limit while this exists. What looks for leaks at the exit needs descriptors again.
+class Limit {
+ public:
+  Limit(int resource, rlim_t value) : resource_(static_cast<__rlimit_resource>(resource)) {
+    PE_CHECK_EQ(::getrlimit(resource_, &before_), 0);
+    const rlimit limit{value, before_.rlim_max};
+    PE_CHECK_EQ(::setrlimit(resource_, &limit), 0);
+  }
+  Limit(const Limit&) = delete;
+  ~Limit() { ::setrlimit(resource_, &before_); }
+
+ private:
+  __rlimit_resource resource_;
+  rlimit before_{};
+};
 
 /// A limit on PE 1 alone: it gets an error with `part`, PE 0 an error that names rank 1 or what it
 /// said.
@@ -308,7 +320,8 @@ void ExpectLimitExplained(int resource, rlim_t value, const std::string& part) {
   testing::Options options;
   options.environment = {{"MORI_BOOTSTRAP_TIMEOUT", "2"}};
   const auto body = [&](const Pe& pe) {
-    if (pe.rank == 1) Limit(resource, value);
+    std::optional<Limit> limit;
+    if (pe.rank == 1) limit.emplace(resource, value);
     PE_CHECK(pe.TryInit() != 0);
     const std::string error = ShmemLastError();
     if (pe.rank == 1 && error.find(part) == std::string::npos)
@@ -334,7 +347,8 @@ TEST(Surroundings, AnAddressSpaceLimitOnOnePeIsToldToAll) {
   testing::Options options;
   options.environment = {{"MORI_SHMEM_HEAP_SIZE", "512M"}};
   const auto body = [&](const Pe& pe) {
-    if (pe.rank == 1) Limit(RLIMIT_AS, rlim_t{600} << 20);
+    std::optional<Limit> limit;
+    if (pe.rank == 1) limit.emplace(RLIMIT_AS, rlim_t{600} << 20);
     PE_CHECK(pe.TryInit() != 0);
     const std::string error = ShmemLastError();
     PE_CHECK(pe.rank == 1 ? error.find("Cannot allocate memory") != std::string::npos

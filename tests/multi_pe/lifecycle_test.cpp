@@ -247,12 +247,16 @@ TEST(Lifecycle, AnUnknownVariableIsWarnedOfOnceWithTheNearestName) {
   testing::Options options;
   options.environment = {{"MORI_SHMEM_HEAPSIZE", "1G"}};
   const auto outcomes = RunProcesses(
-      1,
-      [](const Pe& pe) {
-        pe.Init();
-        PE_CHECK_EQ(ShmemFinalize(), 0);
+      2,
+      [](Pe pe) {
+        for (int round = 1; round <= 2; ++round) {
+          pe.Init();
+          PE_CHECK_EQ(ShmemFinalize(), 0);
+          pe.id = pe.FreshId(round);
+        }
       },
       options);
+  EXPECT_EQ(outcomes[1].output.find("MORI_SHMEM_HEAPSIZE"), std::string::npos);
   const std::string& output = outcomes[0].output;
   const auto first = output.find("MORI_SHMEM_HEAPSIZE");
   ASSERT_NE(first, std::string::npos) << output;

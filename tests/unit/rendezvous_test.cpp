@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <climits>
@@ -347,6 +348,27 @@ TEST_F(RendezvousTest, ARankThatGivesUpAfterTheWelcomeIsQuoted) {
           << rank.status().message().substr(0, 100) << " at length " << length;
     }
   }
+}
+
+TEST_F(RendezvousTest, AnImpostorOnOneAddressDoesNotHideTheOther) {
+  Rendezvous rendezvous = *DecodeUniqueId(id());
+  const IpAddress other{AF_INET, {127, 0, 0, 2}};
+  auto listener = ListenOn(other, rendezvous.port);
+  ASSERT_TRUE(listener.ok()) << listener.status().message();
+  std::thread impostor([&] {
+    ASSERT_TRUE(WaitFor(listener->get(), POLLIN, TestLimit()).ok());
+    const auto fd = AcceptFrom(listener->get());
+    ASSERT_TRUE(fd.ok());
+    const ListenerHandshake handshake(rendezvous.name, NewRendezvous().secret);
+    ASSERT_TRUE(SendAll(fd->get(), handshake.Challenge(), TestLimit()).ok());
+    Bytes answer(kAnswerBytes);
+    ASSERT_TRUE(ReceiveAll(fd->get(), answer, TestLimit()).ok());
+    ASSERT_TRUE(SendAll(fd->get(), Bytes(sizeof(Proof)), TestLimit()).ok());
+  });
+  rendezvous.addresses = {other, Loopback()};
+  const auto joined = JoinAll(EncodeUniqueId(rendezvous), Ranks(1));
+  impostor.join();
+  EXPECT_TRUE(joined[0].ok()) << joined[0].status().message();
 }
 
 TEST_F(RendezvousTest, SomethingUnexpectedFromARankIsItsLoss) {

@@ -119,7 +119,6 @@ inline bool Holds(T left, Cmp cmp, T right) {
 }  // namespace detail
 
 // ---- put and get
-// --------------------------------------------------------------------------------------------
 
 /// Copies `bytes` from local `source` to `dest` on `pe`. Any alignment; source and destination do
 /// not overlap.
@@ -178,7 +177,6 @@ inline T ShmemG(const T* source, int pe) {
 }
 
 // ---- atomics
-// ---------------------------------------------------------------------------------------------------
 // One list: each operation with and without the old value. Fetching forms return 0 on error.
 
 template <typename T>
@@ -264,7 +262,6 @@ inline int ShmemAtomicXor(T* target, T value, int pe) {
 }
 
 // ---- ordering
-// ----------------------------------------------------------------------------------------------------
 
 /// Orders: what this thread put to a PE before is visible there before what it puts there
 /// afterwards.
@@ -277,7 +274,6 @@ inline int ShmemQuiet() {
 }
 
 // ---- signals and waits
-// ----------------------------------------------------------------------------------------
 
 /// Puts `bytes`, then sets or adds `signal` at `sig_addr` on the same PE: who sees the signal by a
 /// wait, a test or `ShmemSignalFetch()` sees the data.

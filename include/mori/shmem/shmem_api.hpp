@@ -19,7 +19,6 @@
 namespace mori::shmem {
 
 // ---- Initialisation (guide, section 2)
-// -------------------------------------------------------------
 
 /// Makes a token for one init of any number of PEs. Local, does not block.
 /// This process answers the PEs' first contact until all have come, so it must live until then; it
@@ -57,7 +56,6 @@ MORI_SHMEM_API int ShmemFinalize();
 MORI_SHMEM_API bool ShmemInitialized();
 
 // ---- Queries (guide, section 3). Local.
-// --------------------------------------------------------------
 
 /// This PE's number, 0 to `ShmemNPes() - 1`; -1 before init and after finalize.
 MORI_SHMEM_API int ShmemMyPe();
@@ -67,7 +65,6 @@ MORI_SHMEM_API int ShmemNPes();
 MORI_SHMEM_API int ShmemNumQpPerPe();
 
 // ---- Symmetric memory (guide, section 4)
-// -----------------------------------------------------------
 
 /// Allocates `bytes` on every PE's heap, at the same offset. Collective: all PEs pass the same
 /// values and return together. Contents are unspecified. At least 64-byte aligned; blocks of 2 KiB
@@ -112,7 +109,6 @@ MORI_SHMEM_API void* ShmemRetainMemory(const void* ptr);
 MORI_SHMEM_API void ShmemReleaseMemory(void* handle);
 
 // ---- Peer addresses (guide, section 5). Local.
-// --------------------------------------------------------
 
 /// The address here by which `dest_pe`'s copy of `ptr` is reached by load and store. `ptr` is a
 /// symmetric address of `my_pe`.
@@ -122,21 +118,18 @@ MORI_SHMEM_API void ShmemReleaseMemory(void* handle);
 MORI_SHMEM_API std::uint64_t ShmemPtrP2p(std::uint64_t ptr, int my_pe, int dest_pe);
 
 // ---- Synchronisation (guide, section 6)
-// ----------------------------------------------------------------
 
 /// Returns once all PEs have called it, and all puts and atomics that any of them issued before are
 /// visible to all. Collective. @return kPeerLost if a PE died or left instead of coming.
 MORI_SHMEM_API int ShmemBarrierAll();
 
 // ---- Device modules (guide, section 7)
-// ------------------------------------------------------------------
 
 /// Publishes this PE's state to a GPU module loaded at run time. @return kUnsupported on the host
 /// backend.
 MORI_SHMEM_API int ShmemModuleInit(void* module);
 
 // ---- Diagnostics. Local.
-// -----------------------------------------------------------------------------------
 
 /// Sentence and code of this thread's last failed call; "" and 0 if none failed. Valid until the
 /// next call here.
