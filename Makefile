@@ -21,7 +21,7 @@ demo: setup-demo $(INSTALLED) ## Train the digits classifier on four PEs (PES=n 
 	$(VENV)/bin/mori run -n $(PES) $(PYTHON_BIN) examples/digits_training.py
 
 .PHONY: test
-test: coverage asan pytest ## Run every test: C++ with coverage, C++ under sanitizers, Python
+test: coverage asan tsan pytest ## Run every test: C++ with coverage, C++ under sanitizers, Python
 
 .PHONY: coverage
 coverage: setup-test ## Run the C++ tests and report line coverage of src/

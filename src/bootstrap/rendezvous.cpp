@@ -269,11 +269,6 @@ void RendezvousService::Reap() {
   std::erase_if(servers_, [](const auto& server) { return server->finished(); });
 }
 
-void RendezvousService::StopAll() {
-  const std::lock_guard lock(mutex_);
-  servers_.clear();
-}
-
 void RendezvousService::AfterForkInChild() {
   for (auto& server : servers_) {
     server->AbandonAfterFork();

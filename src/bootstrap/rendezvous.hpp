@@ -85,8 +85,6 @@ class RendezvousService {
 
   /// Ends the threads of rendezvous that are over. Called now and then.
   void Reap();
-  /// Ends all, at exit.
-  void StopAll();
   /// Around a fork: no other thread is in here meanwhile. The child forgets what belongs to the
   /// parent, whose threads it does not have.
   void BeforeFork() { mutex_.lock(); }

@@ -33,7 +33,6 @@ using testing::Pe;
 using testing::RunProcesses;
 
 // ---- stumbling at a chosen point
-// -------------------------------------------------------------------------------
 
 const char* stumble_point = nullptr;
 void (*stumble)() = nullptr;
@@ -109,7 +108,6 @@ TEST_P(InitStep, KillOfAnInnerRankIsToldToAll) { Check(12, 1, DieByKill); }
 TEST_P(InitStep, ExitIsToldToAll) { Check(2, 1, Exit); }
 
 // ---- after init
-// ---------------------------------------------------------------------------------------------------
 
 /// All but `victim` run `call`, which must end with kPeerLost and name the victim.
 void ExpectVictimNamed(int size, int victim, const std::function<int(const Pe&)>& call,
@@ -214,7 +212,6 @@ TEST(Stopped, APeThatPausesIsNoLoss) {
 }
 
 // ---- strangers
-// ------------------------------------------------------------------------------------------------------
 
 void Strangers(const UniqueId& id) {
   const auto rendezvous = DecodeUniqueId(id);
@@ -246,7 +243,6 @@ TEST(Strangers, AThousandOfThemDoNotDisturbAnInit) {
 }
 
 // ---- the process's surroundings
-// ---------------------------------------------------------------------------------
 
 TEST(Surroundings, SignalsInterruptEverySystemCall) {
   const auto outcomes = RunProcesses(4, [](const Pe& pe) {

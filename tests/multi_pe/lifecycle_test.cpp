@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/forked.hpp"
 #include "support/run_pes.hpp"
 
 namespace mori::shmem {
@@ -195,21 +196,14 @@ TEST(Lifecycle, SixtyFourProcesses) {
 }
 
 TEST(Lifecycle, TwoJobsSideBySide) {
-  std::vector<testing::Outcome> other;
-  std::thread second([&] {
-    other = RunProcesses(3, [](const Pe& pe) {
+  const auto job = [](int) {
+    return Failures(RunProcesses(3, [](const Pe& pe) {
       pe.Init();
       for (int i = 0; i < 200; ++i) PE_CHECK_EQ(ShmemBarrierAll(), 0);
       PE_CHECK_EQ(ShmemFinalize(), 0);
-    });
-  });
-  const auto outcomes = RunProcesses(3, [](const Pe& pe) {
-    pe.Init();
-    for (int i = 0; i < 200; ++i) PE_CHECK_EQ(ShmemBarrierAll(), 0);
-    PE_CHECK_EQ(ShmemFinalize(), 0);
-  });
-  second.join();
-  EXPECT_EQ(Failures(outcomes) + Failures(other), "");
+    }));
+  };
+  EXPECT_EQ(testing::RunForked(2, job), "");
 }
 
 TEST(Lifecycle, ExitWithoutFinalizeIsCleanAndSilent) {

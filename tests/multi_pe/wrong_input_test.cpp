@@ -32,7 +32,6 @@ void ExpectError(int code, ErrorCode expected, const std::vector<std::string>& p
 }
 
 // ---- environment: the same on all PEs
-// ------------------------------------------------------------------
 
 struct EnvironmentRow {
   const char* name;
@@ -123,7 +122,6 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return row.param.name; });
 
 // ---- PEs that disagree, or have it wrong alone
-// -------------------------------------------------------------
 
 TEST(WrongInit, AFailureOfOnePeReachesAllOthers) {
   const auto outcomes = testing::RunProcesses(3, [](const Pe& pe) {
@@ -259,7 +257,6 @@ TEST(WrongInit, ARankThatNeverComesIsNamedWithinTheBudget) {
 }
 
 // ---- calls on a world of two PEs
-// ------------------------------------------------------------------------------
 
 struct CallRow {
   const char* name;
@@ -430,7 +427,6 @@ INSTANTIATE_TEST_SUITE_P(Rows, WrongCall,
                          [](const auto& row) { return row.param.name; });
 
 // ---- calls without a world
-// ---------------------------------------------------------------------------------------
 
 void EveryCallSaysNotInitialized() {
   alignas(8) static std::uint64_t word = 0;

@@ -7,7 +7,7 @@
 namespace {
 
 bool forked_beside_threads = false;
-long threads_of_parent = 1;
+thread_local long threads_of_parent = 1;  // both handlers run in the thread that forks
 
 long CountThreads() {
   std::error_code error;
