@@ -198,12 +198,15 @@ constexpr std::string_view kSetByLauncher = "Set by `mori run`";
 const std::vector<Row>& Rows() {
   static const auto* const rows = new std::vector<Row>{
       {{"MORI_SHMEM_HEAP_SIZE",
-        "Size of each PE's symmetric heap, to be set before initialization.",
-        "whole number of bytes, or with K, M, G, T (powers of 1024): 6G, 512M", "Required", ""},
+        "Size of each PE's symmetric heap, or what it may grow to in the modes vmm and isolation. "
+        "To be "
+        "set before initialization.",
+        "whole number of bytes, or with K, M, G, T (powers of 1024): 6G, 512M", "Required",
+        "In the modes vmm and isolation it may be left unset: the memory of the device."},
        "6G",
        [](std::string_view text, Config& c) { return ParseSize(text, c.heap_bytes); }},
       {{"MORI_SHMEM_MODE", "How the memory of the heap is provided.", "static, vmm or isolation",
-        "static", "vmm and isolation are not available yet: initialization refuses them."},
+        "static", "See docs/heaps.md."},
        "static",
        [](std::string_view text, Config& c) { return ParseName(text, kModes, c.heap_mode); }},
       {{"MORI_SHMEM_HEAP_TYPE", "Memory type of the heap: normal is cached.", "normal or uncached",
@@ -213,7 +216,7 @@ const std::vector<Row>& Rows() {
        [](std::string_view text, Config& c) { return ParseName(text, kTypes, c.heap_type); }},
       {{"MORI_SHMEM_VMM_CHUNK_SIZE", "Size of the chunks by which a vmm heap grows.",
         "whole number of bytes, or with K, M, G, T: 2097152, 64M", "Auto",
-        "Validated now, takes effect with MORI_SHMEM_MODE=vmm, which is not available yet."},
+        "64M, or the whole heap if that is less. Rounded up to what the device can map by itself."},
        "64M",
        [](std::string_view text, Config& c) { return ParseSize(text, c.vmm_chunk_bytes); }},
       {{"MORI_SOCKET_IFNAME", "Network interface for the TCP connections of the bootstrap.",

@@ -1,12 +1,21 @@
 #include "heap/heap.hpp"
 
-#include "heap/static_heap.hpp"
+#include <algorithm>
+
+#include "heap/symmetric_heap.hpp"
 
 namespace mori::shmem {
 namespace {
 
 constexpr std::uint64_t kCacheLine = 64;
 constexpr std::uint64_t kPage = 4096;
+/// What a chunk is by default, unless the heap is smaller; see docs/architecture.md for the
+/// measurement.
+constexpr std::uint64_t kDefaultChunkBytes = std::uint64_t{64} << 20;
+
+std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 }  // namespace
 
@@ -14,38 +23,53 @@ std::uint64_t DefaultAlignment(std::uint64_t bytes) {
   return bytes >= kPageAlignedFromBytes ? kPage : kCacheLine;
 }
 
+std::uint64_t HeapBytes(const Config& config, const DeviceRuntime& runtime) {
+  const std::uint64_t granularity = runtime.GranularityBytes();
+  if (config.heap_bytes) return RoundUp(*config.heap_bytes, granularity);
+  return runtime.MemoryBytes() / granularity * granularity;
+}
+
+std::uint64_t ChunkBytes(const Config& config, const DeviceRuntime& runtime) {
+  const std::uint64_t wanted = config.vmm_chunk_bytes.value_or(kDefaultChunkBytes);
+  return std::min(RoundUp(wanted, runtime.GranularityBytes()), HeapBytes(config, runtime));
+}
+
 Status CheckHeapConfig(const Config& config, const DeviceRuntime& runtime) {
-  if (config.heap_mode != HeapMode::kStatic) {
-    return Error(ErrorCode::kUnsupported,
-                 "MORI_SHMEM_MODE={} is not available in this version: set MORI_SHMEM_MODE=static "
-                 "or leave it unset",
-                 HeapModeName(config.heap_mode));
-  }
-  if (!config.heap_bytes) {
+  if (!config.heap_bytes && config.heap_mode == HeapMode::kStatic) {
     return Error(ErrorCode::kInvalidConfig,
                  "MORI_SHMEM_HEAP_SIZE is not set, and static mode needs it, e.g. export "
                  "MORI_SHMEM_HEAP_SIZE=6G");
   }
-  if (*config.heap_bytes < kPage) {
+  if (config.heap_bytes && *config.heap_bytes < kPage) {
     return Error(ErrorCode::kInvalidConfig,
                  "MORI_SHMEM_HEAP_SIZE is {}, less than the smallest heap of {}; a number without "
                  "a unit is in bytes, e.g. "
                  "export MORI_SHMEM_HEAP_SIZE=6G",
                  FormatByteSize(*config.heap_bytes), FormatByteSize(kPage));
   }
-  if (*config.heap_bytes > runtime.MemoryBytes()) {
-    return Error(ErrorCode::kInvalidConfig,
-                 "MORI_SHMEM_HEAP_SIZE is {}, more than the {} of memory there are",
-                 FormatByteSize(*config.heap_bytes), FormatByteSize(runtime.MemoryBytes()));
+  for (const auto& [name, value] :
+       {std::pair("MORI_SHMEM_HEAP_SIZE", config.heap_bytes),
+        std::pair("MORI_SHMEM_VMM_CHUNK_SIZE", config.vmm_chunk_bytes)}) {
+    if (value && *value > runtime.MemoryBytes()) {
+      return Error(ErrorCode::kInvalidConfig, "{} is {}, more than the {} of memory there are",
+                   name, FormatByteSize(*value), FormatByteSize(runtime.MemoryBytes()));
+    }
   }
   return Status();
 }
 
-Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, DeviceRuntime* runtime,
-                                       Transport* transport, int pe, int world_size,
-                                       const Deadline& deadline) {
-  MORI_RETURN_IF_ERROR(CheckHeapConfig(config, *runtime));
-  return StaticHeap::Create(config, runtime, transport, pe, world_size, deadline);
+Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, const SpaceParts& parts) {
+  const DeviceRuntime& runtime = *parts.runtime;
+  MORI_RETURN_IF_ERROR(CheckHeapConfig(config, runtime));
+  SymmetricHeap::Layout layout;
+  layout.mode = config.heap_mode;
+  layout.type = config.heap_type;
+  layout.bytes = HeapBytes(config, runtime);
+  layout.granule_bytes =
+      config.heap_mode == HeapMode::kIsolation ? runtime.GranularityBytes() : kCacheLine;
+  layout.chunk_bytes = ChunkBytes(config, runtime);
+  layout.budget = config.bootstrap_timeout;
+  return SymmetricHeap::Create(layout, parts);
 }
 
 }  // namespace mori::shmem

@@ -1,23 +1,26 @@
 // Seam: how memory behind `ShmemMalloc()` is provided and found.
 //
-// Implementations: static (one region). The other modes of `MORI_SHMEM_MODE` supply the same.
+// Implementations: symmetric_heap, for every mode of `MORI_SHMEM_MODE`; what the modes do
+// differently is in backing.hpp. A device that cannot map memory at chosen addresses would need
+// another one.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <optional>
 
+#include <string>
+
 #include "base/config.hpp"
+#include "heap/symmetric_space.hpp"
 #include "mori/shmem/types.hpp"
-#include "runtime/device_runtime.hpp"
-#include "transport/transport.hpp"
 
 namespace mori::shmem {
 
 /// The heap of one PE, and its view of the others'. Allocation is deterministic: PEs that make the
 /// same calls in the same order get the same offsets, so they need to agree on the arguments only.
-/// Calls come one at a time, except `Translate()`, `Contains()`, `Stats()` and `Retain()`, which
-/// are safe from any thread at any time.
+/// Allocate and free are collective. Calls come one at a time, except `Translate()`, `Contains()`,
+/// `Stats()` and `Retain()`, which are safe from any thread at any time.
 class Heap {
  public:
   virtual ~Heap() = default;
@@ -25,28 +28,35 @@ class Heap {
   virtual HeapMode mode() const = 0;
   virtual std::uint64_t bytes() const = 0;
 
-  /// Symmetric addresses are [base(), base() + span_bytes()), and base + offset on every PE; span 0
-  /// where that does not hold.
+  /// Symmetric addresses are [base(), base() + span_bytes()), and base + offset on every PE. The
+  /// span changes with allocation; it may have holes.
   virtual std::byte* base() const = 0;
   virtual std::uint64_t span_bytes() const = 0;
   /// The peers' bases by PE, null where not reached. Valid as long as the heap.
   virtual std::byte* const* peer_bases() const = 0;
 
-  /// @return kOutOfMemory with heap size, request, largest free block and the variable.
-  virtual Result<std::byte*> Allocate(std::uint64_t bytes, std::uint64_t alignment) = 0;
-  /// @return kInvalidArgument for an address that is no live block: unknown, interior, freed
-  /// already.
-  virtual Status Free(const void* address) = 0;
+  /// A block; `type` counts where it gets memory of its own. On an error nothing has changed, on
+  /// any PE.
+  /// @return kOutOfMemory with heap size, request, largest free block and the variable, or with the
+  /// PE whose device or limits did not give memory.
+  virtual Result<std::byte*> Allocate(std::uint64_t bytes, std::uint64_t alignment,
+                                      HeapType type) = 0;
+  /// All PEs are done with the block. @return whether memory was unmapped here, which all PEs alike
+  /// say; kInvalidArgument for an address that is no live block: unknown, interior, freed already.
+  virtual Result<bool> Free(const void* address) = 0;
 
   /// Where `pe`'s copy of [address, address + bytes) is reached from here; null if it is not, or is
-  /// no symmetric range.
+  /// no symmetric range, or has no memory behind it.
   virtual std::byte* Translate(const void* address, std::uint64_t bytes, int pe) const = 0;
   /// Offset that means the same on every PE; nothing for an address outside this PE's heap.
   virtual std::optional<std::uint64_t> OffsetOf(const void* address) const = 0;
 
   virtual HeapStats Stats() const = 0;
-  /// Keeps the memory behind an address of this or a peer's heap mapped; null for any other.
+  /// Keeps what is mapped at an address of this or a peer's heap mapped after the heap is gone;
+  /// null for any other. A block that is freed may be unmapped all the same.
   virtual std::shared_ptr<const void> Retain(const void* address) const = 0;
+  /// For people: how its memory is mapped.
+  virtual std::string Describe() const = 0;
 };
 
 /// Alignment that a request gets at least: a cache line, or a page from 2 KiB on, so that copies
@@ -55,12 +65,16 @@ class Heap {
 std::uint64_t DefaultAlignment(std::uint64_t bytes);
 inline constexpr std::uint64_t kPageAlignedFromBytes = 2048;
 
-/// The heap that `config` asks for. Collective. @return kUnsupported for a mode that this version
-/// does not have, kInvalidConfig for a size that is not set or does not fit this machine.
-Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, DeviceRuntime* runtime,
-                                       Transport* transport, int pe, int world_size,
-                                       const Deadline& deadline);
+/// The heap that `config` asks for. Collective. @return what `CheckHeapConfig()` says, and what
+/// keeps memory from being made or shared.
+Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, const SpaceParts& parts);
 /// The part of `MakeHeap()` that needs no other PE: whether `config` can be served here at all.
+/// @return kInvalidConfig for a size that is not set or does not fit this machine.
 Status CheckHeapConfig(const Config& config, const DeviceRuntime& runtime);
+/// Size of the heap, or what it may grow to: `MORI_SHMEM_HEAP_SIZE`, or the memory of the device
+/// where it need not be set.
+std::uint64_t HeapBytes(const Config& config, const DeviceRuntime& runtime);
+/// `MORI_SHMEM_VMM_CHUNK_SIZE` as it is used, in units of the device's granularity.
+std::uint64_t ChunkBytes(const Config& config, const DeviceRuntime& runtime);
 
 }  // namespace mori::shmem

@@ -15,9 +15,9 @@ namespace mori::shmem {
 
 /// What a PE proposes in a collective call: all PEs must propose the same.
 struct Proposal {
-  enum class Call : std::uint32_t { kBarrier = 0, kMalloc = 1, kFree = 2 };
+  enum class Call : std::uint32_t { kBarrier = 0, kMalloc = 1, kFree = 2, kOutcome = 3 };
   Call call = Call::kBarrier;
-  std::uint64_t first = 0;   ///< malloc: bytes; free: offset
+  std::uint64_t first = 0;   ///< malloc: bytes; free: offset; outcome: whether it went well
   std::uint64_t second = 0;  ///< malloc: alignment
   std::uint64_t third = 0;   ///< malloc: flags
   bool operator==(const Proposal&) const = default;

@@ -119,24 +119,38 @@ Status FdExchange::Cause(Status broken) const {
 
 Status FdExchange::SendFds(int socket, const std::vector<int>& fds,
                            const Deadline& deadline) const {
-  for (std::size_t done = 0; done < fds.size();) {
+  const std::span all(fds);
+  for (std::size_t done = 0; done < fds.size(); done += kFdsPerMessage) {
     const std::size_t batch = std::min(kFdsPerMessage, fds.size() - done);
-    alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))] = {};
-    std::uint8_t count = static_cast<std::uint8_t>(batch);
-    iovec data{&count, 1};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
+    MORI_RETURN_IF_ERROR(SendMessage(socket, all.subspan(done, batch), deadline));
+  }
+  return Status();
+}
+
+Status FdExchange::SendNone(int socket, const Deadline& deadline) const {
+  return SendMessage(socket, {}, deadline);
+}
+
+/// One byte, their number, and the descriptors.
+Status FdExchange::SendMessage(int socket, std::span<const int> fds,
+                               const Deadline& deadline) const {
+  alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))] = {};
+  std::uint8_t count = static_cast<std::uint8_t>(fds.size());
+  iovec data{&count, 1};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
     message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(batch * sizeof(int));
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(batch * sizeof(int));
-    std::memcpy(CMSG_DATA(header), fds.data() + done, batch * sizeof(int));
-    if (::sendmsg(socket, &message, MSG_NOSIGNAL) == 1) {
-      done += batch;
-    } else if (errno == EAGAIN) {
+    header->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
+  }
+  while (::sendmsg(socket, &message, MSG_NOSIGNAL) != 1) {
+    if (errno == EAGAIN) {
       MORI_RETURN_IF_ERROR(Wait(socket, POLLOUT, deadline));
     } else if (errno == ETOOMANYREFS && !deadline.Expired()) {
       // The kernel bounds how many descriptors of a user are under way by the limit of open files:
@@ -154,7 +168,7 @@ Status FdExchange::SendFds(int socket, const std::vector<int>& fds,
 Result<std::vector<UniqueFd>> FdExchange::ReceiveFds(int socket, std::size_t count,
                                                      const Deadline& deadline) const {
   std::vector<UniqueFd> received;
-  while (received.size() < count) {
+  for (std::size_t announced_so_far = 0; announced_so_far < count;) {
     MORI_RETURN_IF_ERROR(Wait(socket, POLLIN, deadline));
     alignas(cmsghdr) char control[CMSG_SPACE(kFdsPerMessage * sizeof(int))] = {};
     std::uint8_t announced = 0;
@@ -172,44 +186,69 @@ Result<std::vector<UniqueFd>> FdExchange::ReceiveFds(int socket, std::size_t cou
       return Cause(Error(ErrorCode::kPeerLost,
                          "a PE of this node closed its connection while memory was exchanged"));
     }
-    std::size_t arrived = 0;
+    if (announced == 0) {
+      return Error(ErrorCode::kMismatch, "another PE of this node could not share its memory");
+    }
+    announced_so_far += announced;
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
     if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-      arrived = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      const std::size_t arrived = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
       for (std::size_t i = 0; i < arrived; ++i) {
         int fd = -1;
         std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
         received.emplace_back(fd);
       }
     }
-    if (arrived != announced || arrived == 0) {
-      return Error(ErrorCode::kSystem,
-                   "only {} of {} descriptors of this node's heaps came through: the limit of open "
-                   "files of this process "
-                   "(ulimit -n) is too low for {} PEs",
-                   arrived, announced, count_);
-    }
+  }
+  if (received.size() != count) {
+    return Error(ErrorCode::kSystem,
+                 "only {} of {} descriptors of this node's heaps came through: the limit of open "
+                 "files of this process (ulimit -n) is too low for {} PEs",
+                 received.size(), count, count_);
   }
   return received;
 }
 
 Result<std::vector<UniqueFd>> FdExchange::AllGather(int mine, const Deadline& deadline) {
   if (index_ != 0) {
-    MORI_RETURN_IF_ERROR(SendFds(sockets_[0].get(), {mine}, deadline));
+    MORI_RETURN_IF_ERROR(mine < 0 ? SendNone(sockets_[0].get(), deadline)
+                                  : SendFds(sockets_[0].get(), {mine}, deadline));
     return ReceiveFds(sockets_[0].get(), static_cast<std::size_t>(count_), deadline);
   }
   std::vector<UniqueFd> all(static_cast<std::size_t>(count_));
-  all[0].Reset(::fcntl(mine, F_DUPFD_CLOEXEC, 0));
-  if (!all[0].valid()) return Status::FromErrno(errno, "duplicate a descriptor");
-  for (std::size_t i = 1; i < all.size(); ++i) {
-    MORI_ASSIGN_OR_RETURN(auto one, ReceiveFds(sockets_[i].get(), 1, deadline));
-    all[i] = std::move(one[0]);
-  }
+  all[0].Reset(mine < 0 ? -1 : ::fcntl(mine, F_DUPFD_CLOEXEC, 0));
+  Status outcome;
+  if (mine < 0) outcome = Error(ErrorCode::kSystem, "this PE could not share its memory");
+  if (mine >= 0 && !all[0].valid()) outcome = Status::FromErrno(errno, "duplicate a descriptor");
+  const Status gathered = GatherAtFirst(&all, deadline);
+  if (gathered.code() == ErrorCode::kPeerLost || gathered.code() == ErrorCode::kTimeout)
+    return gathered;
+  if (outcome.ok()) outcome = gathered;
   std::vector<int> raw;
   for (const auto& fd : all) raw.push_back(fd.get());
-  for (std::size_t i = 1; i < all.size(); ++i)
-    MORI_RETURN_IF_ERROR(SendFds(sockets_[i].get(), raw, deadline));
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    MORI_RETURN_IF_ERROR(outcome.ok() ? SendFds(sockets_[i].get(), raw, deadline)
+                                      : SendNone(sockets_[i].get(), deadline));
+  }
+  MORI_RETURN_IF_ERROR(outcome);
   return all;
+}
+
+/// Hears all, also after one that had nothing.
+Status FdExchange::GatherAtFirst(std::vector<UniqueFd>* all, const Deadline& deadline) const {
+  Status outcome;
+  for (std::size_t i = 1; i < all->size(); ++i) {
+    auto one = ReceiveFds(sockets_[i].get(), 1, deadline);
+    if (one.ok()) {
+      (*all)[i] = std::move((*one)[0]);
+    } else if (one.status().code() == ErrorCode::kPeerLost ||
+               one.status().code() == ErrorCode::kTimeout) {
+      return one.status();
+    } else if (outcome.ok()) {
+      outcome = one.status();
+    }
+  }
+  return outcome;
 }
 
 Result<UniqueFd> FdExchange::Broadcast(int mine, const Deadline& deadline) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,10 @@ class FdExchange {
                                                      const FdListener::Token& first_token,
                                                      const Deadline& deadline);
 
-  /// Everyone's descriptor, by index. `mine` stays the caller's.
+  /// Everyone's descriptor, by index. `mine` stays the caller's; -1: this PE has none to give,
+  /// which fails for all.
+  /// @return kSystem where this PE could not take them, kMismatch where another one failed: the PEs
+  /// are in step then, and the next call may succeed; kPeerLost, kTimeout, after which they are not
   Result<std::vector<UniqueFd>> AllGather(int mine, const Deadline& deadline);
 
   /// In a forked child: lets go of the parent's sockets.
@@ -63,6 +67,10 @@ class FdExchange {
   /// The loss that broke a connection, once its news is here; `broken` if none comes soon.
   Status Cause(Status broken) const;
   Status SendFds(int socket, const std::vector<int>& fds, const Deadline& deadline) const;
+  /// Says that there are no descriptors this time.
+  Status SendNone(int socket, const Deadline& deadline) const;
+  Status SendMessage(int socket, std::span<const int> fds, const Deadline& deadline) const;
+  Status GatherAtFirst(std::vector<UniqueFd>* all, const Deadline& deadline) const;
   Result<std::vector<UniqueFd>> ReceiveFds(int socket, std::size_t count,
                                            const Deadline& deadline) const;
 

@@ -35,6 +35,9 @@ class AddressRange {
   /// Maps all of `memory` at `offset`, a multiple of the granularity. The mapping keeps the memory
   /// alive.
   virtual Status Map(std::uint64_t offset, const DeviceMemory& memory) = 0;
+  /// Takes away what is mapped in [offset, offset + bytes), whole mappings or nothing; the
+  /// addresses stay reserved.
+  virtual Status Unmap(std::uint64_t offset, std::uint64_t bytes) = 0;
 };
 
 class DeviceRuntime {
@@ -48,6 +51,8 @@ class DeviceRuntime {
   virtual std::uint64_t GranularityBytes() const = 0;
   /// Memory of the device.
   virtual std::uint64_t MemoryBytes() const = 0;
+  /// Whether memory of `type` is coherent with all others while a kernel runs.
+  virtual bool IsFineGrained(HeapType type) const = 0;
   /// What `type` really is here, in a few words.
   virtual std::string DescribeHeapType(HeapType type) const = 0;
 

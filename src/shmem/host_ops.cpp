@@ -13,10 +13,17 @@ Status WhyNoPointer(const World& world, const void* address, std::size_t bytes, 
     return Error(ErrorCode::kInvalidArgument, "PE {} is out of range: there are PEs 0 to {}", pe,
                  world.n_pes() - 1);
   }
-  if (!world.heap().OffsetOf(address)) {
+  const auto offset = world.heap().OffsetOf(address);
+  if (!offset) {
     return Error(ErrorCode::kInvalidArgument, "{} is no symmetric address: the heap is [{}, +{})",
                  address, static_cast<const void*>(world.heap().base()),
                  FormatByteSize(world.heap().bytes()));
+  }
+  if (bytes <= world.heap().bytes() - *offset) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "{} bytes at {} are in no live block of the heap, and this heap has memory for "
+                 "blocks only (MORI_SHMEM_MODE={})",
+                 bytes, address, HeapModeName(world.heap().mode()));
   }
   return Error(ErrorCode::kInvalidArgument, "{} bytes at {} leave the heap, [{}, +{})", bytes,
                address, static_cast<const void*>(world.heap().base()),

@@ -9,6 +9,7 @@
 #include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "base/machine.hpp"
+#include "bootstrap/rendezvous_messages.hpp"
 #include "bootstrap/socket_bootstrap.hpp"
 
 namespace mori::shmem {
@@ -19,10 +20,12 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 constexpr std::size_t kMaxText = 1024;
 
 /// What all PEs must have alike.
-Settings SettingsOf(const Config& config) {
-  return {{"MORI_SHMEM_HEAP_SIZE",
-           config.heap_bytes ? FormatByteSize(*config.heap_bytes) : "(not set)"},
-          {"MORI_SHMEM_MODE", std::string(HeapModeName(config.heap_mode))},
+Settings SettingsOf(const Config& config, const DeviceRuntime& runtime) {
+  const std::string heap_size = FormatByteSize(HeapBytes(config, runtime));
+  return {{"MORI_SHMEM_MODE", std::string(HeapModeName(config.heap_mode))},
+          {"MORI_SHMEM_HEAP_SIZE",
+           config.heap_bytes ? heap_size : heap_size + " (not set: the memory of the device)"},
+          {"MORI_SHMEM_VMM_CHUNK_SIZE", FormatByteSize(ChunkBytes(config, runtime))},
           {"MORI_SHMEM_HEAP_TYPE", std::string(HeapTypeName(config.heap_type))},
           {"MORI_SHMEM_BACKEND", std::string(BackendName(config.backend))},
           {"MORI_NUM_QP_PER_PE", std::to_string(config.num_qp_per_pe)},
@@ -62,16 +65,13 @@ std::string DescribeProposal(const Proposal& proposal) {
     case Proposal::Call::kMalloc:
       return fmt::format("an allocation of {} bytes, alignment {}, flags {:#x}", proposal.first,
                          proposal.second, proposal.third);
+    case Proposal::Call::kOutcome: return "the end of an exchange of memory";
     case Proposal::Call::kFree:
       return proposal.second == 0 ? "free of no heap address"
                                   : fmt::format("free of heap offset {:#x}", proposal.first);
   }
   return "another call";
 }
-
-/// HIP's flags of extended allocation: default, fine-grained, uncached. All host memory is
-/// coherent, so it is each of them.
-bool IsKnownFlag(unsigned flags) { return flags == 0x0 || flags == 0x1 || flags == 0x3; }
 
 std::string PeList(const std::vector<int>& pes) {
   std::string text;
@@ -170,7 +170,7 @@ Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadl
     MORI_ASSIGN_OR_RETURN(mine.node_id, BootId());
   }
   mine.token = token;
-  mine.settings = SettingsOf(config_);
+  mine.settings = SettingsOf(config_, *runtime_);
   MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(EncodePeInfo(mine), deadline));
   for (int pe = 0; pe < size_; ++pe) {
     MORI_ASSIGN_OR_RETURN(PeInfo info, DecodePeInfo(pe, messages[static_cast<std::size_t>(pe)]));
@@ -213,17 +213,27 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
   });
   FaultPoint("init: board shared");
   p2p_ = MakeP2pTransport(runtime_.get(), fd_exchange_.get(), node_pes_, rank_, size_);
+  const auto agree = [this](const Status& mine) { return AgreeOnOutcome(mine); };
   MORI_ASSIGN_OR_RETURN(heap_,
-                        MakeHeap(config_, runtime_.get(), p2p_.get(), rank_, size_, deadline));
+                        MakeHeap(config_, {runtime_.get(), p2p_.get(), rank_, size_, agree}));
   return Status();
 }
 
 void World::Publish() {
   context_->heap_base = reinterpret_cast<std::uintptr_t>(heap_->base());
-  context_->heap_bytes = heap_->span_bytes();
+  PublishSpan();
   context_->peer_bases = heap_->peer_bases();
   context_->my_pe = static_cast<std::uint32_t>(rank_);
   context_->n_pes = static_cast<std::uint32_t>(size_);
+  if (const auto& wanted = config_.vmm_chunk_bytes; rank_ == 0 &&
+                                                    config_.heap_mode == HeapMode::kVmm && wanted &&
+                                                    *wanted != ChunkBytes(config_, *runtime_)) {
+    LogInfo(
+        "MORI_SHMEM_VMM_CHUNK_SIZE is {}, chunks are {}: whole pieces of {}, and no more than the "
+        "heap",
+        FormatByteSize(*wanted), FormatByteSize(ChunkBytes(config_, *runtime_)),
+        FormatByteSize(runtime_->GranularityBytes()));
+  }
   LogInfo("ready: {} backend, {} heap of {} ({}), {} PE{} on this node",
           BackendName(runtime_->backend()), HeapModeName(heap_->mode()),
           FormatByteSize(heap_->bytes()), HeapTypeName(config_.heap_type), node_pes_.size(),
@@ -258,6 +268,56 @@ Status World::Agree(const Proposal& proposal, const char* call) {
   return dispute ? Dispute(*dispute, call) : Status();
 }
 
+Status World::AgreeOnOutcome(const Status& mine) {
+  std::optional<Board::Dispute> dispute;
+  const Proposal proposal{Proposal::Call::kOutcome, mine.ok() ? 1u : 0u, 0, 0};
+  if (!board_->Agree(proposal, &dispute).ok()) return Lost(board_->FirstLost());
+  if (mine.ok() && !dispute) return Status();
+  MORI_ASSIGN_OR_RETURN(const auto outcomes,
+                        bootstrap_->AllGather(mine.ok() ? Bytes() : EncodeStatus(mine),
+                                              Deadline::After(config_.bootstrap_timeout)));
+  // Who failed by itself, before who failed because another did (kMismatch).
+  for (const bool by_itself : {true, false}) {
+    for (int pe = 0; pe < size_; ++pe) {
+      const Bytes& outcome = outcomes[static_cast<std::size_t>(pe)];
+      if (outcome.empty()) continue;
+      const Status theirs = DecodeStatus(outcome);
+      if (by_itself && theirs.code() == ErrorCode::kMismatch) continue;
+      if (pe == rank_) return mine;
+      return Error(theirs.code(), "PE {} (host {}, process {}): {}", pe,
+                   pes_[static_cast<std::size_t>(pe)].host,
+                   pes_[static_cast<std::size_t>(pe)].process_id, theirs.message());
+    }
+  }
+  return Error(ErrorCode::kInternal, "PEs disagree on the outcome of a step that went well on all");
+}
+
+/// Flags as HIP's extended allocation has them. Memory of an own kind needs memory of its own.
+Result<HeapType> World::TypeFor(unsigned flags) const {
+  switch (flags) {
+    case MORI_SHMEM_MALLOC_DEFAULT: return config_.heap_type;
+    case MORI_SHMEM_MALLOC_FINE_GRAINED:
+      if (runtime_->IsFineGrained(config_.heap_type)) return config_.heap_type;
+      [[fallthrough]];  // what is not cached is the same for all at any time
+    case MORI_SHMEM_MALLOC_UNCACHED:
+      if (config_.heap_type == HeapType::kUncached || config_.heap_mode == HeapMode::kIsolation)
+        return HeapType::kUncached;
+      return Error(ErrorCode::kUnsupported,
+                   "flags {:#x} need memory that is not cached, and this heap is: set "
+                   "MORI_SHMEM_HEAP_TYPE=uncached, or MORI_SHMEM_MODE=isolation, where each "
+                   "allocation has its own memory",
+                   flags);
+    default:
+      return Error(ErrorCode::kInvalidArgument,
+                   "flags {:#x} are unknown: 0x0 default, 0x1 fine-grained, 0x3 uncached", flags);
+  }
+}
+
+void World::PublishSpan() {
+  // Threads of this PE may be reading it. They can name a new block only once they were told of it.
+  __atomic_store_n(&context_->heap_bytes, heap_->span_bytes(), __ATOMIC_RELAXED);
+}
+
 Result<void*> World::Malloc(std::uint64_t bytes, std::uint64_t alignment, unsigned flags,
                             const char* call) {
   MORI_RETURN_IF_ERROR(Agree({Proposal::Call::kMalloc, bytes, alignment, flags}, call));
@@ -265,12 +325,10 @@ Result<void*> World::Malloc(std::uint64_t bytes, std::uint64_t alignment, unsign
   if (!std::has_single_bit(alignment)) {
     return Error(ErrorCode::kInvalidArgument, "alignment {} is no power of two", alignment);
   }
-  if (!IsKnownFlag(flags)) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "flags {:#x} are unknown: 0x0 default, 0x1 fine-grained, 0x3 uncached", flags);
-  }
+  MORI_ASSIGN_OR_RETURN(const HeapType type, TypeFor(flags));
   MORI_ASSIGN_OR_RETURN(std::byte * block,
-                        heap_->Allocate(bytes, std::max(alignment, DefaultAlignment(bytes))));
+                        heap_->Allocate(bytes, std::max(alignment, DefaultAlignment(bytes)), type));
+  PublishSpan();
   return static_cast<void*>(block);
 }
 
@@ -279,7 +337,11 @@ Status World::Free(void* ptr) {
   MORI_RETURN_IF_ERROR(
       Agree({Proposal::Call::kFree, offset.value_or(0), offset ? 1u : 0u, ptr == nullptr ? 1u : 0u},
             "shmem_free"));
-  return ptr == nullptr ? Status() : heap_->Free(ptr);
+  if (ptr == nullptr) return Status();
+  MORI_ASSIGN_OR_RETURN(const bool was_unmapped, heap_->Free(ptr));
+  PublishSpan();
+  // Given back once all have unmapped it: then, and not some time later.
+  return was_unmapped ? AgreeOnOutcome(Status()) : Status();
 }
 
 Status World::BarrierAll() {
@@ -344,6 +406,7 @@ std::string World::Describe() const {
                       HeapModeName(heap_->mode()), FormatByteSize(stats.total_bytes),
                       FormatByteSize(stats.used_bytes), stats.live_blocks,
                       FormatByteSize(stats.largest_free_bytes));
+  text += fmt::format("mapping  {}\n", heap_->Describe());
   text += fmt::format("memory   {}: {}\n", HeapTypeName(config_.heap_type),
                       runtime_->DescribeHeapType(config_.heap_type));
   text += fmt::format("node     {}, PEs {}\n", pes_[static_cast<std::size_t>(rank_)].node_id,

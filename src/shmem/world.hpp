@@ -73,7 +73,11 @@ class World {
   Status CheckSettings() const;
   Status ShareMemory(FdListener listener, const Deadline& deadline);
   void Publish();
+  void PublishSpan();
   Status Agree(const Proposal& proposal, const char* call);
+  /// Collective: success if it went well on every PE, otherwise why it did not on the first.
+  Status AgreeOnOutcome(const Status& mine);
+  Result<HeapType> TypeFor(unsigned flags) const;
   Status Dispute(const Board::Dispute& dispute, const char* call) const;
   Status Lost(int pe) const;
 

@@ -30,9 +30,12 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
+  /// Whether `pe`, another one, is reached by it.
+  virtual bool Reaches(int pe) const = 0;
   /// Makes `mine` reachable for the PEs that this transport reaches, and takes theirs. Collective
   /// over these PEs, who all pass the same size. @return the peers' memory by PE of the world; null
-  /// where it is not reached, and for this PE.
+  /// where it is not reached, and for this PE. After an error other than kPeerLost and kTimeout
+  /// the PEs are in step, and the next call may succeed.
   virtual Result<std::vector<std::unique_ptr<DeviceMemory>>> Share(const DeviceMemory& mine,
                                                                    const Deadline& deadline) = 0;
 };

@@ -30,7 +30,7 @@ namespace mori::shmem {
 /// What an inline operation reads: published at init, emptied at finalize, never freed.
 struct HostContext {
   std::uintptr_t heap_base;  ///< symmetric addresses are [heap_base, heap_base + heap_bytes)
-  std::uint64_t heap_bytes;  ///< 0: every address takes the out-of-line path
+  std::uint64_t heap_bytes;  ///< what is mapped now; addresses beyond take the out-of-line path
   std::byte* const*
       peer_bases;       ///< of each PE's heap in this address space; null where not reached
   std::uint32_t n_pes;  ///< 0: not initialised
@@ -73,8 +73,10 @@ inline void Copy(void* to, const void* from, std::size_t bytes) {
 inline std::byte* PeerPointer(const void* address, std::size_t bytes, int pe, const char* what) {
   const HostContext& context = *host_context;
   const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(address) - context.heap_base;
-  if (static_cast<std::uint32_t>(pe) < context.n_pes && bytes <= context.heap_bytes &&
-      offset <= context.heap_bytes - bytes) {
+  // Relaxed: it changes with allocation, and an address of new memory comes by an ordered way.
+  const std::uint64_t heap_bytes = __atomic_load_n(&context.heap_bytes, __ATOMIC_RELAXED);
+  if (static_cast<std::uint32_t>(pe) < context.n_pes && bytes <= heap_bytes &&
+      offset <= heap_bytes - bytes) {
     if (std::byte* base = context.peer_bases[pe]; base != nullptr) return base + offset;
   }
   return SlowPeerPointer(address, bytes, pe, what);

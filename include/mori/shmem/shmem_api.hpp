@@ -77,9 +77,9 @@ MORI_SHMEM_API void* ShmemMalloc(std::size_t bytes);
 /// space up to the page size, and in offsets beyond that. @return null with kInvalidArgument for
 /// another alignment.
 MORI_SHMEM_API void* ShmemMallocAlign(std::size_t alignment, std::size_t bytes);
-/// The same with HIP's extended-allocation flags: 0 default, 1 fine-grained, 3 uncached. On the
-/// host backend all memory is coherent, so each of them is honoured. @return null with
-/// kInvalidArgument for any other value.
+/// The same with a `MallocFlag`. Memory of another kind than the heap's is given in isolation mode,
+/// where each allocation has its own. @return null with kUnsupported in the other modes, and with
+/// kInvalidArgument for a value that is no flag.
 MORI_SHMEM_API void* ShmemExtMallocWithFlags(std::size_t bytes, unsigned flags);
 
 /// Gives a block back on every PE. Collective; waits for all PEs, so that none still uses the

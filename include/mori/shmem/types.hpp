@@ -20,6 +20,13 @@ enum InitFlag : unsigned {
   MORI_SHMEM_INIT_WITH_UNIQUEID = 1,
 };
 
+/// Flags of `ShmemExtMallocWithFlags()`, with the values of HIP's extended allocation.
+enum MallocFlag : unsigned {
+  MORI_SHMEM_MALLOC_DEFAULT = 0x0,       ///< of the heap's kind, `MORI_SHMEM_HEAP_TYPE`
+  MORI_SHMEM_MALLOC_FINE_GRAINED = 0x1,  ///< coherent with all others while a kernel runs
+  MORI_SHMEM_MALLOC_UNCACHED = 0x3,
+};
+
 /// What a call returns: 0 on success, otherwise the reason. Values are stable.
 enum class ErrorCode : int {
   kOk = 0,

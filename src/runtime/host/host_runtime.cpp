@@ -46,14 +46,29 @@ class HostRange final : public AddressRange {
     const void* mapped = ::mmap(base_ + offset, memory.bytes(), PROT_READ | PROT_WRITE,
                                 MAP_SHARED | MAP_FIXED, fd, 0);
     if (mapped == MAP_FAILED) {
-      return Status::FromErrno(errno,
-                               fmt::format("map {} of heap memory", FormatByteSize(memory.bytes())),
-                               ErrorCode::kOutOfMemory);
+      return Failed("map", memory.bytes());
     }
     return Status();
   }
 
+  Status Unmap(std::uint64_t offset, std::uint64_t bytes) override {
+    if (offset > bytes_ || bytes > bytes_ - offset) {
+      return Error(ErrorCode::kInternal, "{} bytes at offset {} leave a range of {}", bytes, offset,
+                   bytes_);
+    }
+    const void* reserved = ::mmap(base_ + offset, bytes, PROT_NONE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return reserved == MAP_FAILED ? Failed("unmap", bytes) : Status();
+  }
+
  private:
+  static Status Failed(const char* what, std::uint64_t bytes) {
+    const int number = errno;
+    std::string step = fmt::format("{} {} of heap memory", what, FormatByteSize(bytes));
+    if (number == ENOMEM) step += " (vm.max_map_count limits the mappings of a process)";
+    return Status::FromErrno(number, step, ErrorCode::kOutOfMemory);
+  }
+
   std::byte* base_;
   std::uint64_t bytes_;
 };

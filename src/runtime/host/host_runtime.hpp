@@ -11,6 +11,7 @@ class HostRuntime final : public DeviceRuntime {
   std::string Describe() const override;
   std::uint64_t GranularityBytes() const override;
   std::uint64_t MemoryBytes() const override;
+  bool IsFineGrained(HeapType) const override { return true; }
   std::string DescribeHeapType(HeapType type) const override;
   Result<std::unique_ptr<DeviceMemory>> Allocate(std::uint64_t bytes, HeapType type) override;
   Result<std::unique_ptr<DeviceMemory>> Import(UniqueFd descriptor, std::uint64_t bytes) override;

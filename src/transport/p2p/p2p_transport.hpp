@@ -1,6 +1,8 @@
 // Load and store within a node: peers' memory is imported by descriptor and mapped by the heap.
 #pragma once
 
+#include <algorithm>
+
 #include "transport/transport.hpp"
 
 namespace mori::shmem {
@@ -16,6 +18,9 @@ class P2pTransport final : public Transport {
         world_size_(world_size) {}
 
   std::string_view name() const override { return "p2p"; }
+  bool Reaches(int pe) const override {
+    return pe != self_ && std::ranges::find(node_pes_, pe) != node_pes_.end();
+  }
   Result<std::vector<std::unique_ptr<DeviceMemory>>> Share(const DeviceMemory& mine,
                                                            const Deadline& deadline) override;
 

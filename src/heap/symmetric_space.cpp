@@ -1,0 +1,106 @@
+#include "heap/symmetric_space.hpp"
+
+#include <bit>
+
+#include "base/fault_point.hpp"
+
+namespace mori::shmem {
+namespace {
+
+/// After these the PEs are out of step with each other; after other errors they are not.
+bool IsFatal(const Status& status) {
+  return status.code() == ErrorCode::kPeerLost || status.code() == ErrorCode::kTimeout;
+}
+
+void KeepFirst(Status* first, Status status) {
+  if (first->ok()) *first = std::move(status);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SymmetricSpace>> SymmetricSpace::Reserve(const SpaceParts& parts,
+                                                                std::uint64_t bytes) {
+  std::vector<int> reached;
+  for (int pe = 0; pe < parts.world_size; ++pe) {
+    if (pe == parts.pe || parts.transport->Reaches(pe)) reached.push_back(pe);
+  }
+  const std::uint64_t stride = std::bit_ceil(bytes);
+  if (stride == 0 || stride > UINT64_MAX / 2 / reached.size()) {
+    return Error(ErrorCode::kOutOfMemory, "{} heaps of {} do not fit into an address space",
+                 reached.size(), FormatByteSize(bytes));
+  }
+  MORI_ASSIGN_OR_RETURN(std::shared_ptr<AddressRange> range,
+                        parts.runtime->Reserve(reached.size() * stride, stride));
+  std::vector<std::byte*> bases(static_cast<std::size_t>(parts.world_size), nullptr);
+  for (std::size_t i = 0; i < reached.size(); ++i) {
+    bases[static_cast<std::size_t>(reached[i])] = range->base() + i * stride;
+  }
+  return std::unique_ptr<SymmetricSpace>(
+      new SymmetricSpace(parts, std::move(range), std::move(bases)));
+}
+
+SymmetricSpace::SymmetricSpace(const SpaceParts& parts, std::shared_ptr<AddressRange> range,
+                               std::vector<std::byte*> bases)
+    : parts_(parts),
+      pe_(static_cast<std::size_t>(parts.pe)),
+      range_(std::move(range)),
+      bases_(std::move(bases)) {}
+
+std::uint64_t SymmetricSpace::OffsetInRange(std::size_t pe, const Piece& piece) const {
+  return static_cast<std::uint64_t>(bases_[pe] - range_->base()) + piece.offset;
+}
+
+Status SymmetricSpace::Map(const Piece& piece, const DeviceMemory& mine,
+                           const std::vector<std::unique_ptr<DeviceMemory>>& theirs) {
+  for (std::size_t pe = 0; pe < bases_.size(); ++pe) {
+    if (bases_[pe] == nullptr) continue;
+    const DeviceMemory& memory = pe == pe_ ? mine : *theirs[pe];
+    MORI_RETURN_IF_ERROR(range_->Map(OffsetInRange(pe, piece), memory));
+  }
+  return Status();
+}
+
+Status SymmetricSpace::Add(const std::vector<Piece>& pieces, HeapType type,
+                           const Deadline& deadline) {
+  if (pieces.empty()) return Status();
+  Status outcome;
+  std::vector<std::unique_ptr<DeviceMemory>> mine;
+  for (const Piece& piece : pieces) {
+    auto made = parts_.runtime->Allocate(piece.bytes, type);
+    if (!made.ok()) {
+      outcome = made.status();
+      break;
+    }
+    mine.push_back(std::move(*made));
+  }
+  FaultPoint("heap: memory made");
+  MORI_RETURN_IF_ERROR(parts_.agree(outcome));
+
+  // Whoever fails goes on exchanging with the others, so that all are in step at the end.
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    auto theirs = parts_.transport->Share(*mine[i], deadline);
+    if (!theirs.ok() && IsFatal(theirs.status())) {
+      static_cast<void>(Remove(pieces));
+      return theirs.status();
+    }
+    if (outcome.ok()) outcome = theirs.ok() ? Map(pieces[i], *mine[i], *theirs) : theirs.status();
+    mine[i].reset();  // the mapping keeps the memory
+  }
+  FaultPoint("heap: memory mapped");
+  Status agreed = parts_.agree(outcome);
+  if (!agreed.ok()) static_cast<void>(Remove(pieces));
+  return agreed;
+}
+
+Status SymmetricSpace::Remove(const std::vector<Piece>& pieces) {
+  Status outcome;
+  for (const Piece& piece : pieces) {
+    for (std::size_t pe = 0; pe < bases_.size(); ++pe) {
+      if (bases_[pe] == nullptr) continue;
+      KeepFirst(&outcome, range_->Unmap(OffsetInRange(pe, piece), piece.bytes));
+    }
+  }
+  return outcome;
+}
+
+}  // namespace mori::shmem

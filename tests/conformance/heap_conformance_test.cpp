@@ -1,0 +1,369 @@
+// What every heap mode promises, over devices that fail at any chosen call.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bootstrap/in_process_bootstrap.hpp"
+#include "bootstrap/rendezvous_messages.hpp"
+#include "heap/heap.hpp"
+#include "runtime/host/host_runtime.hpp"
+#include "support/bootstrap_ranks.hpp"
+
+namespace mori::shmem {
+namespace {
+
+using testing::InThreads;
+using testing::TestLimit;
+
+/// Which call of a device is to fail.
+class Faults {
+ public:
+  enum class Call { kAllocate, kExport, kImport, kReserve, kMap };
+  static constexpr Call kFailing[] = {Call::kAllocate, Call::kExport, Call::kImport, Call::kMap};
+
+  void FailOn(Call call, int nth) {
+    call_ = call;
+    left_ = nth;
+  }
+  void Clear() { left_ = 0; }
+  /// Whether the chosen call has come.
+  bool happened() const { return happened_; }
+
+  Status Pass(Call call) {
+    if (call != call_ || left_ == 0 || --left_ > 0) return Status();
+    happened_ = true;
+    return Error(ErrorCode::kOutOfMemory, "the device said no");
+  }
+
+ private:
+  Call call_ = Call::kAllocate;
+  int left_ = 0;
+  bool happened_ = false;
+};
+
+class FaultyMemory final : public DeviceMemory {
+ public:
+  FaultyMemory(std::unique_ptr<DeviceMemory> real, Faults* faults)
+      : real_(std::move(real)), faults_(faults) {}
+  std::uint64_t bytes() const override { return real_->bytes(); }
+  const DeviceMemory& real() const { return *real_; }
+  Result<UniqueFd> Export() const override {
+    MORI_RETURN_IF_ERROR(faults_->Pass(Faults::Call::kExport));
+    return real_->Export();
+  }
+
+ private:
+  std::unique_ptr<DeviceMemory> real_;
+  Faults* faults_;
+};
+
+class FaultyRange final : public AddressRange {
+ public:
+  FaultyRange(std::unique_ptr<AddressRange> real, Faults* faults)
+      : real_(std::move(real)), faults_(faults) {}
+  std::byte* base() const override { return real_->base(); }
+  std::uint64_t bytes() const override { return real_->bytes(); }
+  Status Map(std::uint64_t offset, const DeviceMemory& memory) override {
+    MORI_RETURN_IF_ERROR(faults_->Pass(Faults::Call::kMap));
+    return real_->Map(offset, static_cast<const FaultyMemory&>(memory).real());
+  }
+  Status Unmap(std::uint64_t offset, std::uint64_t bytes) override {
+    return real_->Unmap(offset, bytes);
+  }
+
+ private:
+  std::unique_ptr<AddressRange> real_;
+  Faults* faults_;
+};
+
+class FaultyRuntime final : public DeviceRuntime {
+ public:
+  explicit FaultyRuntime(Faults* faults) : faults_(faults) {}
+  Backend backend() const override { return Backend::kHost; }
+  std::string Describe() const override { return "faulty"; }
+  std::uint64_t GranularityBytes() const override { return real_.GranularityBytes(); }
+  std::uint64_t MemoryBytes() const override { return std::uint64_t{1} << 30; }
+  bool IsFineGrained(HeapType) const override { return true; }
+  std::string DescribeHeapType(HeapType) const override { return "faulty"; }
+  Result<std::unique_ptr<DeviceMemory>> Allocate(std::uint64_t bytes, HeapType type) override {
+    MORI_RETURN_IF_ERROR(faults_->Pass(Faults::Call::kAllocate));
+    MORI_ASSIGN_OR_RETURN(auto memory, real_.Allocate(bytes, type));
+    return Wrap(std::move(memory));
+  }
+  Result<std::unique_ptr<DeviceMemory>> Import(UniqueFd descriptor, std::uint64_t bytes) override {
+    MORI_RETURN_IF_ERROR(faults_->Pass(Faults::Call::kImport));
+    MORI_ASSIGN_OR_RETURN(auto memory, real_.Import(std::move(descriptor), bytes));
+    return Wrap(std::move(memory));
+  }
+  Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
+                                                std::uint64_t alignment) override {
+    MORI_ASSIGN_OR_RETURN(auto range, real_.Reserve(bytes, alignment));
+    return std::unique_ptr<AddressRange>(std::make_unique<FaultyRange>(std::move(range), faults_));
+  }
+
+ private:
+  std::unique_ptr<DeviceMemory> Wrap(std::unique_ptr<DeviceMemory> memory) {
+    return std::make_unique<FaultyMemory>(std::move(memory), faults_);
+  }
+  HostRuntime real_;
+  Faults* faults_;
+};
+
+/// Mappings of heap memory in this process, of all PEs.
+int MappedPieces() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    count += line.find("memfd:mori_shmem_heap") != std::string::npos;
+  }
+  return count;
+}
+
+/// A PE that is a thread of the test.
+struct Member {
+  Faults faults;
+  FaultyRuntime runtime{&faults};
+  std::unique_ptr<FdExchange> exchange;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Heap> heap;
+};
+
+class HeapConformance : public ::testing::TestWithParam<HeapMode> {
+ protected:
+  static constexpr int kPes = 3;
+  static constexpr std::uint64_t kHeapBytes = 1 << 20;
+  static constexpr std::uint64_t kChunkBytes = 16 << 10;
+
+  void SetUp() override {
+    ends_ = InProcessBootstrap::MakeAll(kPes);
+    auto listener = FdListener::Open();
+    ASSERT_TRUE(listener.ok());
+    const FdListener::Token token = listener->token();
+    members_ = std::vector<Member>(kPes);
+    InThreads(kPes, [&](int pe) {
+      auto exchange = FdExchange::Connect(
+          end(pe), pe, kPes, pe == 0 ? std::move(*listener) : FdListener(), token, TestLimit());
+      ASSERT_TRUE(exchange.ok()) << exchange.status().message();
+      member(pe).exchange = std::move(*exchange);
+      member(pe).transport =
+          MakeP2pTransport(&member(pe).runtime, member(pe).exchange.get(), {0, 1, 2}, pe, kPes);
+    });
+  }
+
+  void MakeHeaps() {
+    InThreads(kPes, [&](int pe) {
+      auto heap = Make(pe);
+      ASSERT_TRUE(heap.ok()) << heap.status().message();
+      member(pe).heap = std::move(*heap);
+    });
+  }
+
+  Result<std::unique_ptr<Heap>> Make(int pe) {
+    Config config;
+    config.heap_mode = GetParam();
+    config.heap_bytes = kHeapBytes;
+    config.vmm_chunk_bytes = kChunkBytes;
+    config.bootstrap_timeout = std::chrono::seconds(20);
+    return MakeHeap(config, {&member(pe).runtime, member(pe).transport.get(), pe, kPes,
+                             [this, pe](const Status& mine) { return Agree(pe, mine); }});
+  }
+
+  Status Agree(int pe, const Status& mine) {
+    const auto all = end(pe)->AllGather(mine.ok() ? Bytes() : EncodeStatus(mine), TestLimit());
+    MORI_RETURN_IF_ERROR(all.status());
+    for (const Bytes& bytes : *all) {
+      if (!bytes.empty()) return DecodeStatus(bytes);
+    }
+    return Status();
+  }
+
+  Member& member(int pe) { return members_[static_cast<std::size_t>(pe)]; }
+  Heap& heap(int pe) { return *member(pe).heap; }
+  Bootstrap* end(int pe) { return ends_[static_cast<std::size_t>(pe)].get(); }
+
+  /// Fills every PE's copy with its number, and looks at all copies from everywhere.
+  void CheckReach(int pe, std::byte* block, std::uint64_t bytes) {
+    std::fill(block, block + bytes, static_cast<std::byte>(pe + 1));
+    ASSERT_TRUE(Agree(pe, Status()).ok());
+    for (int other = 0; other < kPes; ++other) {
+      const std::byte* theirs = heap(pe).Translate(block, bytes, other);
+      ASSERT_NE(theirs, nullptr);
+      ASSERT_EQ(theirs[0], static_cast<std::byte>(other + 1));
+      ASSERT_EQ(theirs[bytes - 1], static_cast<std::byte>(other + 1));
+      ASSERT_EQ(theirs, heap(pe).peer_bases()[other] + (block - heap(pe).base()));
+    }
+    ASSERT_TRUE(Agree(pe, Status()).ok());
+  }
+
+  std::vector<std::unique_ptr<Bootstrap>> ends_;
+  std::vector<Member> members_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, HeapConformance,
+                         ::testing::Values(HeapMode::kStatic, HeapMode::kVmm, HeapMode::kIsolation),
+                         [](const auto& parameter) {
+                           return std::string(HeapModeName(parameter.param));
+                         });
+
+TEST_P(HeapConformance, BlocksOfEverySizeAreReachedFromEverywhere) {
+  MakeHeaps();
+  InThreads(kPes, [&](int pe) {
+    for (const std::uint64_t bytes : {1ul, 63ul, 64ul, 65ul, kChunkBytes - 1, kChunkBytes,
+                                      kChunkBytes + 1, 5 * kChunkBytes + 7}) {
+      auto block = heap(pe).Allocate(bytes, DefaultAlignment(bytes), HeapType::kNormal);
+      ASSERT_TRUE(block.ok()) << block.status().message();
+      CheckReach(pe, *block, bytes);
+    }
+  });
+}
+
+TEST_P(HeapConformance, TheSpanHoldsEveryLiveBlock) {
+  MakeHeaps();
+  InThreads(kPes, [&](int pe) {
+    std::vector<std::byte*> blocks;
+    for (int i = 0; i < 20; ++i) {
+      auto block = heap(pe).Allocate(10'000, 64, HeapType::kNormal);
+      ASSERT_TRUE(block.ok());
+      blocks.push_back(*block);
+      ASSERT_LE(*block + 10'000, heap(pe).base() + heap(pe).span_bytes());
+    }
+    for (std::byte* block : blocks) ASSERT_TRUE(heap(pe).Free(block).ok());
+  });
+}
+
+TEST_P(HeapConformance, EveryPowerOfTwoIsAnAlignment) {
+  MakeHeaps();
+  InThreads(kPes, [&](int pe) {
+    for (std::uint64_t alignment = 1; alignment <= kHeapBytes / 2; alignment *= 2) {
+      auto block = heap(pe).Allocate(100, alignment, HeapType::kNormal);
+      ASSERT_TRUE(block.ok()) << block.status().message();
+      for (int other = 0; other < kPes; ++other) {
+        const auto address =
+            reinterpret_cast<std::uintptr_t>(heap(pe).Translate(*block, 100, other));
+        ASSERT_EQ(address % alignment, 0u);
+      }
+      ASSERT_TRUE(heap(pe).Free(*block).ok());
+    }
+  });
+}
+
+TEST_P(HeapConformance, WhatIsFreedIsUnmappedEverywhere) {
+  const int before = MappedPieces();
+  MakeHeaps();
+  InThreads(kPes, [&](int pe) {
+    std::vector<std::byte*> blocks;
+    for (int i = 0; i < 8; ++i) {
+      auto block = heap(pe).Allocate(kChunkBytes, 4096, HeapType::kNormal);
+      ASSERT_TRUE(block.ok());
+      blocks.push_back(*block);
+    }
+    for (std::byte* block : blocks) {
+      const auto was_unmapped = heap(pe).Free(block);
+      ASSERT_TRUE(was_unmapped.ok());
+      if (GetParam() != HeapMode::kVmm) {
+        ASSERT_EQ(*was_unmapped, GetParam() == HeapMode::kIsolation);
+      }
+    }
+  });
+  // One piece in a static heap, one chunk that is kept in a vmm heap: of each PE, on each PE.
+  const int left = GetParam() == HeapMode::kIsolation ? 0 : kPes * kPes;
+  EXPECT_EQ(MappedPieces() - before, left);
+}
+
+TEST_P(HeapConformance, AWrongAddressIsNoBlock) {
+  MakeHeaps();
+  InThreads(kPes, [&](int pe) {
+    auto block = heap(pe).Allocate(100, 64, HeapType::kNormal);
+    ASSERT_TRUE(block.ok());
+    int local = 0;
+    for (const void* wrong :
+         {static_cast<const void*>(&local), static_cast<const void*>(*block + 1)}) {
+      const auto freed = heap(pe).Free(wrong);
+      ASSERT_EQ(freed.status().code(), ErrorCode::kInvalidArgument);
+    }
+    ASSERT_TRUE(heap(pe).Free(*block).ok());
+    ASSERT_EQ(heap(pe).Free(*block).status().code(), ErrorCode::kInvalidArgument);
+    ASSERT_EQ(heap(pe).Translate(&local, 4, 0), nullptr);
+    ASSERT_EQ(heap(pe).Translate(heap(pe).base() + kHeapBytes - 4, 8, 0), nullptr);
+  });
+}
+
+/// On one PE after the other, every call of a kind fails once, at every place where it comes.
+TEST_P(HeapConformance, AFailureOnOnePeLeavesEveryHeapAsItWas) {
+  if (GetParam() == HeapMode::kStatic) return;  // maps nothing after init
+  MakeHeaps();
+  constexpr std::uint64_t kBytes = 3 * kChunkBytes;
+  for (int failing = 0; failing < kPes; ++failing) {
+    for (const auto call : Faults::kFailing) {
+      int failures = 0;
+      for (int nth = 1;; ++nth) {
+        const int mapped = MappedPieces();
+        member(failing).faults.FailOn(call, nth);
+        std::atomic<int> failed = 0;
+        InThreads(kPes, [&](int pe) {
+          const HeapStats before = heap(pe).Stats();
+          const std::uint64_t span = heap(pe).span_bytes();
+          auto block = heap(pe).Allocate(kBytes, 4096, HeapType::kNormal);
+          if (block.ok()) {
+            CheckReach(pe, *block, kBytes);
+            ASSERT_TRUE(heap(pe).Free(*block).ok());
+            return;
+          }
+          ++failed;
+          const HeapStats after = heap(pe).Stats();
+          ASSERT_EQ(after.used_bytes, before.used_bytes);
+          ASSERT_EQ(after.live_blocks, before.live_blocks);
+          ASSERT_EQ(heap(pe).span_bytes(), span);
+        });
+        member(failing).faults.Clear();
+        if (failed == 0) break;  // no such call any more
+        ++failures;
+        ASSERT_EQ(failed, kPes) << "the PEs do not agree";
+        ASSERT_EQ(MappedPieces(), mapped) << "call " << nth;
+        InThreads(kPes, [&](int pe) {
+          auto next = heap(pe).Allocate(100, 64, HeapType::kNormal);
+          ASSERT_TRUE(next.ok()) << next.status().message();
+          CheckReach(pe, *next, 100);
+          ASSERT_TRUE(heap(pe).Free(*next).ok());
+        });
+      }
+      EXPECT_GT(failures, 0) << "PE " << failing << ", call " << static_cast<int>(call);
+    }
+  }
+}
+
+/// The same when the heap is made.
+TEST_P(HeapConformance, AFailureAtInitIsEveryPesFailure) {
+  const int before = MappedPieces();
+  for (const auto call : Faults::kFailing) {
+    for (int failing = 0; failing < kPes; ++failing) {
+      member(failing).faults.FailOn(call, 1);
+      std::atomic<int> failed = 0;
+      InThreads(kPes, [&](int pe) { failed += !Make(pe).ok(); });
+      EXPECT_EQ(failed, GetParam() == HeapMode::kStatic ? kPes : 0);
+      member(failing).faults.Clear();
+      EXPECT_EQ(MappedPieces(), before);
+    }
+  }
+}
+
+TEST_P(HeapConformance, PiecesOutliveTheHeapWhileTheyAreRetained) {
+  MakeHeaps();
+  InThreads(kPes, [&](int pe) {
+    auto block = heap(pe).Allocate(100, 64, HeapType::kNormal);
+    ASSERT_TRUE(block.ok());
+    **block = std::byte{7};
+    const auto retained = heap(pe).Retain(*block);
+    ASSERT_NE(retained, nullptr);
+    ASSERT_EQ(heap(pe).Retain(&pe), nullptr);
+    member(pe).heap.reset();
+    ASSERT_EQ(**block, std::byte{7});
+  });
+}
+
+}  // namespace
+}  // namespace mori::shmem
