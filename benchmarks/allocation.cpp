@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -81,7 +82,9 @@ void Measure(const Pe& pe, const Options& options, long live, std::size_t bytes)
     times.push_back(PairNs(bytes, rounds));
   }
   if (!pe.is_first()) return;
-  PrintTimes({"malloc_free", bytes, pe.size(), std::to_string(live), Unit::kUs}, times);
+  const char* mode = std::getenv("MORI_SHMEM_MODE");
+  const std::string suffix = mode != nullptr ? std::string("_") + mode : "";
+  PrintTimes({"malloc_free" + suffix, bytes, pe.size(), std::to_string(live), Unit::kUs}, times);
 }
 
 void Run(const Options& options) {

@@ -34,9 +34,12 @@ class Run:
     limit_s: float = 180
     #: name of the figure that the wall time of the whole launch becomes, if any
     wall_metric: str = ""
+    #: environment beside the usual
+    extra: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        words = [self.library, self.program, *self.arguments]
+        words = [value for _, value in self.extra]
+        words += [self.library, self.program, *self.arguments]
         return f"{' '.join(words)}, {self.pes} PEs"
 
 
@@ -103,7 +106,7 @@ class Programs:
         environment["MORI_SOCKET_IFNAME"] = "lo"
         environment["MORI_GLOBAL_LOG_LEVEL"] = "WARN"
         environment["SHMEM_SYMMETRIC_SIZE"] = run.heap
-        return environment | OSHMEM_ENVIRONMENT
+        return environment | OSHMEM_ENVIRONMENT | dict(run.extra)
 
 
 def _call(command: list[str]) -> None:
@@ -119,6 +122,7 @@ def plan(quick: bool, has_peer: bool, tasks: list[str]) -> list[Run]:
         "bandwidth": _bandwidth(quick),
         "barrier": _barrier(quick),
         "allocation": _allocation(quick),
+        "heaps": _heaps(quick),
         "start": _start(quick),
         "growth": _growth(quick),
     }
@@ -126,7 +130,7 @@ def plan(quick: bool, has_peer: bool, tasks: list[str]) -> list[Run]:
     return [run for run in runs if has_peer or run.library != "oshmem"]
 
 
-TASKS = ("latency", "bandwidth", "barrier", "allocation", "start", "growth")
+TASKS = ("latency", "bandwidth", "barrier", "allocation", "heaps", "start", "growth")
 
 
 def _short(quick: bool, milliseconds: float, batches: int) -> tuple[str, ...]:
@@ -175,6 +179,27 @@ def _allocation(quick: bool) -> list[Run]:
         Run("mori", "allocation", (*batches, "--live", *live), heap="512M"),
         Run("oshmem", "collectives", (*batches, "--live", "10000"), heap="512M"),
     ]
+
+
+def _heaps(quick: bool) -> list[Run]:
+    batches = _short(quick, 60, 7)
+    runs = []
+    for mode in ("static", "vmm", "isolation"):
+        extra = (("MORI_SHMEM_MODE", mode),)
+        # Each block of isolation is a mapping for every PE, of which a process has 65,530.
+        live = ("0", "1000") if mode == "isolation" else ("0", "1000", "100000")
+        small = (*batches, "--sizes", "64", "--live", *live)
+        runs.append(Run("mori", "allocation", small, heap="512M", extra=extra))
+        for pes in (8, 64):
+            few = (*batches, "--sizes", "64", "--live", "0")
+            runs.append(Run("mori", "allocation", few, heap="64M", pes=pes, extra=extra))
+    for mode, piece in (("vmm", 64 << 20), ("isolation", 1 << 30)):
+        extra = (("MORI_SHMEM_MODE", mode),)
+        for pes in (2, 8):
+            arguments = ("--piece", str(piece))
+            runs.append(Run("mori", "heap_growth", arguments, heap="4G", pes=pes, extra=extra))
+        runs.append(Run("mori", "heap_growth", ("--touch",), heap="4G", extra=extra))
+    return runs
 
 
 def _start(quick: bool) -> list[Run]:

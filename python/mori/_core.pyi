@@ -7,6 +7,9 @@ from typing_extensions import Buffer
 
 MORI_SHMEM_INIT_WITH_MPI_COMM: int
 MORI_SHMEM_INIT_WITH_UNIQUEID: int
+MORI_SHMEM_MALLOC_DEFAULT: int
+MORI_SHMEM_MALLOC_FINE_GRAINED: int
+MORI_SHMEM_MALLOC_UNCACHED: int
 UNIQUE_ID_BYTES: int
 
 class ErrorCode(enum.IntEnum):
@@ -36,7 +39,9 @@ class SignalOp(enum.IntEnum):
     ADD = 1
 
 class SymmetricView:
-    def __init__(self, address: int, size: int, pe: int | None = None) -> None: ...
+    def __init__(
+        self, address: int, size: int, pe: int | None = None, owns: bool = False
+    ) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def dlpack(self, code: int, bits: int, shape: list[int], versioned: bool) -> object: ...
     def dlpack_device(self) -> tuple[int, int]: ...

@@ -19,8 +19,8 @@ namespace mori::shmem {
 
 /// The heap of one PE, and its view of the others'. Allocation is deterministic: PEs that make the
 /// same calls in the same order get the same offsets, so they need to agree on the arguments only.
-/// Allocate and free are collective. Calls come one at a time, except `Translate()`, `Contains()`,
-/// `Stats()` and `Retain()`, which are safe from any thread at any time.
+/// Allocate and free are collective. Calls come one at a time, except `Translate()`, `OffsetOf()`,
+/// `BlockBytes()`, `Stats()` and `Retain()`, which are safe from any thread at any time.
 class Heap {
  public:
   virtual ~Heap() = default;
@@ -51,9 +51,12 @@ class Heap {
   /// Offset that means the same on every PE; nothing for an address outside this PE's heap.
   virtual std::optional<std::uint64_t> OffsetOf(const void* address) const = 0;
 
+  /// Length of the live block that starts at `address`, rounded up as the heap does; 0 if none does.
+  virtual std::uint64_t BlockBytes(const void* address) const = 0;
+
   virtual HeapStats Stats() const = 0;
   /// Keeps what is mapped at an address of this or a peer's heap mapped after the heap is gone;
-  /// null for any other. A block that is freed may be unmapped all the same.
+  /// null for any other. Of a block that is freed, the addresses stay readable, not the contents.
   virtual std::shared_ptr<const void> Retain(const void* address) const = 0;
   /// For people: how its memory is mapped.
   virtual std::string Describe() const = 0;

@@ -107,6 +107,13 @@ std::optional<std::uint64_t> SymmetricHeap::OffsetOf(const void* address) const 
   return offset;
 }
 
+std::uint64_t SymmetricHeap::BlockBytes(const void* address) const {
+  const auto offset = OffsetOf(address);
+  if (!offset) return 0;
+  const std::lock_guard lock(mutex_);
+  return allocator_.SizeOf(*offset).value_or(0);
+}
+
 std::uint64_t SymmetricHeap::LargestRequest() const {
   const std::uint64_t small =
       std::min(allocator_.LargestFree(layout_.granule_bytes), kPageAlignedFromBytes - 1);

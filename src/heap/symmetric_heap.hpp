@@ -32,6 +32,7 @@ class SymmetricHeap final : public Heap {
   Result<bool> Free(const void* address) override;
   std::byte* Translate(const void* address, std::uint64_t bytes, int pe) const override;
   std::optional<std::uint64_t> OffsetOf(const void* address) const override;
+  std::uint64_t BlockBytes(const void* address) const override;
   HeapStats Stats() const override;
   std::shared_ptr<const void> Retain(const void* address) const override;
   std::string Describe() const override;

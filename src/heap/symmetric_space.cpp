@@ -94,10 +94,11 @@ Status SymmetricSpace::Add(const std::vector<Piece>& pieces, HeapType type,
 
 Status SymmetricSpace::Remove(const std::vector<Piece>& pieces) {
   Status outcome;
+  const bool has_views = range_.use_count() > 1;
   for (const Piece& piece : pieces) {
     for (std::size_t pe = 0; pe < bases_.size(); ++pe) {
       if (bases_[pe] == nullptr) continue;
-      KeepFirst(&outcome, range_->Unmap(OffsetInRange(pe, piece), piece.bytes));
+      KeepFirst(&outcome, range_->Unmap(OffsetInRange(pe, piece), piece.bytes, has_views));
     }
   }
   return outcome;

@@ -15,6 +15,9 @@ namespace {
 
 /// Two lines: the next one is prefetched along.
 constexpr std::size_t kLine = 128;
+/// In the counter of arrivals: see there.
+constexpr std::uint64_t kOneProposal = std::uint64_t{1} << 32;
+constexpr std::uint64_t kOneWithNews = std::uint64_t{1} << 48;
 /// A sleeping PE looks at the lost flag this often, should a wake-up go missing with its sender.
 constexpr timespec kLongestSleep{0, 100'000'000};
 
@@ -36,13 +39,15 @@ std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t unit) {
 /// Zeroed memory is its first state. All PEs are of one library version, so its layout is private
 /// to this file.
 struct Board::Shared {
-  /// PEs that have arrived, in the low half; in the high half how many of them propose something
-  /// else than a barrier.
+  /// PEs that have arrived, in the low half; above it 16 bits for how many of them propose something
+  /// else than a barrier, and 16 for how many have news.
   alignas(kLine) std::atomic<std::uint64_t> arrived;
   /// Completed agreements. Waiters sleep on it.
   alignas(kLine) std::atomic<std::uint32_t> epoch;
   /// Written before `epoch` moves, read after: 0, or 1 + index of the PE that disagrees.
   std::atomic<std::uint32_t> verdict;
+  /// Likewise: 0, or 1 if a PE had news.
+  std::atomic<std::uint32_t> news;
   alignas(kLine) std::atomic<std::uint32_t> sleepers;
   /// 0, or 1 + the PE that was lost first.
   alignas(kLine) std::atomic<std::uint32_t> first_lost;
@@ -88,7 +93,7 @@ Board::Slot* Board::slot(int index) const {
   return std::launder(reinterpret_cast<Slot*>(range_->base() + sizeof(Shared))) + index;
 }
 
-Status Board::Agree(const Proposal& proposal, std::optional<Dispute>* dispute) {
+Status Board::Agree(const Proposal& proposal, std::optional<Dispute>* dispute, bool* news) {
   if (FirstLost() >= 0) return LostStatus();
   const std::uint32_t epoch = epoch_++;
   slot(index_)->proposals[epoch % 2] = proposal;
@@ -96,18 +101,22 @@ Status Board::Agree(const Proposal& proposal, std::optional<Dispute>* dispute) {
   // Acquire and release: the last to arrive sees what all wrote before they arrived, its release of
   // the epoch passes it on.
   const bool is_barrier = proposal.call == Proposal::Call::kBarrier;
-  const std::uint64_t one = 1 + (is_barrier ? 0 : std::uint64_t{1} << 32);
+  const bool has_news = news != nullptr && *news;
+  const std::uint64_t one =
+      1 + (is_barrier ? 0 : kOneProposal) + (has_news ? kOneWithNews : std::uint64_t{0});
   const std::uint64_t arrived = shared_->arrived.fetch_add(one, std::memory_order_acq_rel) + one;
   if (static_cast<std::uint32_t>(arrived) == static_cast<std::uint32_t>(count_)) {
     shared_->arrived.store(
         0, std::memory_order_relaxed);  // ordered before the next arrivals by the epoch's release
-    const bool all_barriers = arrived >> 32 == 0;
+    const bool all_barriers = (arrived & (kOneWithNews - kOneProposal)) == 0;
+    shared_->news.store(arrived >= kOneWithNews ? 1 : 0, std::memory_order_relaxed);
     shared_->verdict.store(all_barriers ? 0 : Judge(epoch), std::memory_order_relaxed);
     Release(epoch);
   } else {
     MORI_RETURN_IF_ERROR(AwaitRelease(epoch));
   }
 
+  if (news != nullptr) *news = shared_->news.load(std::memory_order_relaxed) != 0;
   dispute->reset();
   if (const std::uint32_t verdict = shared_->verdict.load(std::memory_order_relaxed);
       verdict != 0) {

@@ -45,9 +45,10 @@ class Board {
 
   /// Returns once all PEs of the node have called it with a proposal. Whatever they wrote before is
   /// visible to all after. Collective. The board is of no use any more after kPeerLost.
+  /// @param news  whether this PE has news, on return whether any has; null: none, and not asked
   /// @return kPeerLost when a PE was marked lost; success otherwise, with `dispute` saying whether
   /// all proposed the same.
-  Status Agree(const Proposal& proposal, std::optional<Dispute>* dispute);
+  Status Agree(const Proposal& proposal, std::optional<Dispute>* dispute, bool* news = nullptr);
 
   /// Agreement on a barrier, on the fast path.
   Status Barrier(std::optional<Dispute>* dispute) { return Agree(Proposal{}, dispute); }

@@ -64,6 +64,9 @@ void RegisterErrors(py::module_& module) {
 void RegisterConstants(py::module_& module) {
   module.attr("MORI_SHMEM_INIT_WITH_MPI_COMM") = static_cast<int>(MORI_SHMEM_INIT_WITH_MPI_COMM);
   module.attr("MORI_SHMEM_INIT_WITH_UNIQUEID") = static_cast<int>(MORI_SHMEM_INIT_WITH_UNIQUEID);
+  module.attr("MORI_SHMEM_MALLOC_DEFAULT") = static_cast<int>(MORI_SHMEM_MALLOC_DEFAULT);
+  module.attr("MORI_SHMEM_MALLOC_FINE_GRAINED") = static_cast<int>(MORI_SHMEM_MALLOC_FINE_GRAINED);
+  module.attr("MORI_SHMEM_MALLOC_UNCACHED") = static_cast<int>(MORI_SHMEM_MALLOC_UNCACHED);
   module.attr("UNIQUE_ID_BYTES") = UniqueId::kBytes;
   py::native_enum<Cmp>(module, "Cmp", "enum.IntEnum", "Comparison of a wait or a test.")
       .value("EQ", Cmp::kEq)

@@ -19,28 +19,38 @@ namespace py = pybind11;
 namespace mori::shmem {
 namespace {
 
-/// Owns one handle of `ShmemRetainMemory()`.
+/// Owns one handle of `ShmemRetainMemory()`, and, on request, the block that starts there. Destroyed
+/// in any thread, with or without the GIL.
 class RetainedMemory {
  public:
-  explicit RetainedMemory(const void* address) : handle_(ShmemRetainMemory(address)) {
+  RetainedMemory(std::byte* address, bool owns) : handle_(ShmemRetainMemory(address)) {
     if (handle_ == nullptr) throw Failure(ShmemLastErrorCode());
+    if (!owns) return;
+    block_ = ShmemOwnBlock(address);
+    if (block_ != nullptr) return;
+    ShmemReleaseMemory(handle_);
+    throw Failure(ShmemLastErrorCode());
   }
   RetainedMemory(const RetainedMemory&) = delete;
   RetainedMemory& operator=(const RetainedMemory&) = delete;
-  ~RetainedMemory() { ShmemReleaseMemory(handle_); }
+  ~RetainedMemory() {
+    ShmemDropBlock(block_);
+    ShmemReleaseMemory(handle_);
+  }
 
  private:
   void* handle_;
+  void* block_ = nullptr;
 };
 
 /// `size` bytes of one PE's heap, mapped for as long as this or anything exported from it lives.
 class SymmetricView {
  public:
-  SymmetricView(Address address, Size size, std::optional<Pe> pe) : size_(size) {
+  SymmetricView(Address address, Size size, std::optional<Pe> pe, bool owns) : size_(size) {
     const int owner = pe ? pe->value : ShmemMyPe();
     data_ = detail::PeerPointer(At<void>(address), size, owner, "view");
     if (data_ == nullptr) throw Failure(detail::LastCode());
-    if (size_ > 0) memory_ = std::make_shared<RetainedMemory>(data_);
+    if (size_ > 0) memory_ = std::make_shared<RetainedMemory>(data_, owns);
   }
 
   std::byte* data() const { return data_; }
@@ -114,8 +124,8 @@ py::capsule ExportDlpack(const SymmetricView& view, int code, int bits,
 
 void RegisterSymmetricView(py::module_& module) {
   py::class_<SymmetricView>(module, "SymmetricView", py::buffer_protocol())
-      .def(py::init<Address, Size, std::optional<Pe>>(), py::arg("address"), py::arg("size"),
-           py::arg("pe") = py::none())
+      .def(py::init<Address, Size, std::optional<Pe>, bool>(), py::arg("address"), py::arg("size"),
+           py::arg("pe") = py::none(), py::arg("owns") = false)
       .def_buffer([](SymmetricView& view) {
         const auto size = static_cast<py::ssize_t>(view.size());
         return py::buffer_info(view.data(), 1, "B", 1, {size}, {py::ssize_t{1}});

@@ -180,6 +180,31 @@ void* ShmemRetainMemory(const void* ptr) {
 
 void ShmemReleaseMemory(void* handle) { delete static_cast<std::shared_ptr<const void>*>(handle); }
 
+namespace {
+
+struct OwnedBlock {
+  std::shared_ptr<DropBox> box;
+  std::uint64_t offset;
+  std::uint64_t token;
+};
+
+}  // namespace
+
+void* ShmemOwnBlock(void* ptr) {
+  void* handle = nullptr;
+  OnWorld("own a block", [&](World& world) -> Status {
+    MORI_ASSIGN_OR_RETURN(const std::uint64_t token, world.Own(ptr));
+    handle = new OwnedBlock{world.drop_box(), *world.heap().OffsetOf(ptr), token};
+    return Status();
+  });
+  return handle;
+}
+
+void ShmemDropBlock(void* handle) {
+  const std::unique_ptr<OwnedBlock> block(static_cast<OwnedBlock*>(handle));
+  if (block != nullptr) block->box->Drop(block->offset, block->token);
+}
+
 std::uint64_t ShmemPtrP2p(std::uint64_t ptr, int my_pe, int dest_pe) {
   std::uint64_t remote = 0;
   OnWorld("shmem_ptr_p2p", [&](const World& world) -> Status {

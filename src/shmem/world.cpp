@@ -264,8 +264,51 @@ Status World::Dispute(const Board::Dispute& dispute, const char* call) const {
 
 Status World::Agree(const Proposal& proposal, const char* call) {
   std::optional<Board::Dispute> dispute;
-  if (!board_->Agree(proposal, &dispute).ok()) return Lost(board_->FirstLost());
-  return dispute ? Dispute(*dispute, call) : Status();
+  bool news = drop_box_->has_news();
+  if (!board_->Agree(proposal, &dispute, &news).ok()) return Lost(board_->FirstLost());
+  if (dispute) return Dispute(*dispute, call);
+  return news ? CollectDropped() : Status();
+}
+
+Status World::CollectDropped() {
+  ByteWriter mine;
+  for (const std::uint64_t offset : drop_box_->Dropped()) mine.Int(offset);
+  MORI_ASSIGN_OR_RETURN(
+      const auto lists,
+      bootstrap_->AllGather(mine.bytes(), Deadline::After(config_.bootstrap_timeout)));
+  std::map<std::uint64_t, int> counts;
+  for (const Bytes& list : lists) {
+    ByteReader reader(list);
+    while (reader.ok() && !reader.AtEnd()) ++counts[reader.Int<std::uint64_t>()];
+  }
+  bool was_unmapped = false;
+  for (const auto& [offset, count] : counts) {
+    if (count < size_) continue;
+    MORI_ASSIGN_OR_RETURN(const bool one, FreeBlock(heap_->base() + offset));
+    was_unmapped = was_unmapped || one;
+  }
+  return AwaitUnmapped(was_unmapped);
+}
+
+Result<bool> World::FreeBlock(const void* ptr) {
+  MORI_ASSIGN_OR_RETURN(const bool was_unmapped, heap_->Free(ptr));
+  drop_box_->Forget(*heap_->OffsetOf(ptr));
+  PublishSpan();
+  return was_unmapped;
+}
+
+Status World::AwaitUnmapped(bool was_unmapped) {
+  return was_unmapped ? AgreeOnOutcome(Status()) : Status();
+}
+
+Result<std::uint64_t> World::Own(const void* ptr) {
+  const auto offset = heap_->OffsetOf(ptr);
+  if (!offset || heap_->BlockBytes(ptr) == 0) {
+    return Error(ErrorCode::kInvalidArgument, "{} is no live block: pass the start of one", ptr);
+  }
+  const std::uint64_t token = drop_box_->Own(*offset);
+  if (token == 0) return Error(ErrorCode::kInvalidArgument, "the block at {} has an owner", ptr);
+  return token;
 }
 
 Status World::AgreeOnOutcome(const Status& mine) {
@@ -338,10 +381,8 @@ Status World::Free(void* ptr) {
       Agree({Proposal::Call::kFree, offset.value_or(0), offset ? 1u : 0u, ptr == nullptr ? 1u : 0u},
             "shmem_free"));
   if (ptr == nullptr) return Status();
-  MORI_ASSIGN_OR_RETURN(const bool was_unmapped, heap_->Free(ptr));
-  PublishSpan();
-  // Given back once all have unmapped it: then, and not some time later.
-  return was_unmapped ? AgreeOnOutcome(Status()) : Status();
+  MORI_ASSIGN_OR_RETURN(const bool was_unmapped, FreeBlock(ptr));
+  return AwaitUnmapped(was_unmapped);
 }
 
 Status World::BarrierAll() {

@@ -13,6 +13,7 @@
 #include "heap/heap.hpp"
 #include "mori/shmem/host_ops.hpp"
 #include "node/board.hpp"
+#include "shmem/drop_box.hpp"
 #include "transport/transport.hpp"
 
 namespace mori::shmem {
@@ -53,6 +54,11 @@ class World {
   Status BarrierAll();
   Status Finalize();
 
+  /// Makes the live block at `ptr` an owner's, who drops it by the token in `drop_box()`. It is
+  /// freed at the first collective call after all PEs' owners have dropped it. Local.
+  Result<std::uint64_t> Own(const void* ptr);
+  const std::shared_ptr<DropBox>& drop_box() const { return drop_box_; }
+
   /// Local calls.
   Status RegisterBuffer(const void* ptr, std::uint64_t bytes);
   Status DeregisterBuffer(const void* ptr, std::uint64_t bytes);
@@ -77,6 +83,12 @@ class World {
   Status Agree(const Proposal& proposal, const char* call);
   /// Collective: success if it went well on every PE, otherwise why it did not on the first.
   Status AgreeOnOutcome(const Status& mine);
+  /// Frees what the owners on all PEs have dropped. Collective.
+  Status CollectDropped();
+  /// Frees a live block. @return as `Heap::Free()`
+  Result<bool> FreeBlock(const void* ptr);
+  /// Collective, where `was_unmapped`: returns once all PEs have unmapped it too.
+  Status AwaitUnmapped(bool was_unmapped);
   Result<HeapType> TypeFor(unsigned flags) const;
   Status Dispute(const Board::Dispute& dispute, const char* call) const;
   Status Lost(int pe) const;
@@ -94,6 +106,7 @@ class World {
   std::unique_ptr<Board> board_;
   std::unique_ptr<Transport> p2p_;
   std::unique_ptr<Heap> heap_;
+  std::shared_ptr<DropBox> drop_box_ = std::make_shared<DropBox>();
   HostContext* context_;  ///< never freed: threads may look at it long after
 
   mutable std::mutex losses_mutex_;

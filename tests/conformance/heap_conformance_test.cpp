@@ -71,8 +71,8 @@ class FaultyRange final : public AddressRange {
     MORI_RETURN_IF_ERROR(faults_->Pass(Faults::Call::kMap));
     return real_->Map(offset, static_cast<const FaultyMemory&>(memory).real());
   }
-  Status Unmap(std::uint64_t offset, std::uint64_t bytes) override {
-    return real_->Unmap(offset, bytes);
+  Status Unmap(std::uint64_t offset, std::uint64_t bytes, bool has_views) override {
+    return real_->Unmap(offset, bytes, has_views);
   }
 
  private:
@@ -349,6 +349,24 @@ TEST_P(HeapConformance, AFailureAtInitIsEveryPesFailure) {
       EXPECT_EQ(MappedPieces(), before);
     }
   }
+}
+
+TEST_P(HeapConformance, AViewOfAFreedBlockIsStaleAndNoCrash) {
+  MakeHeaps();
+  InThreads(kPes, [&](int pe) {
+    auto block = heap(pe).Allocate(kChunkBytes, 64, HeapType::kNormal);
+    auto second = heap(pe).Allocate(kChunkBytes, 64, HeapType::kNormal);
+    ASSERT_TRUE(block.ok() && second.ok());
+    const auto retained = heap(pe).Retain(*second);
+    ASSERT_TRUE(heap(pe).Free(*second).ok());
+    ASSERT_TRUE(heap(pe).Free(*block).ok());
+    for (const std::byte* view : {*block, *second}) {
+      static_cast<void>(*static_cast<const volatile std::byte*>(view));
+    }
+    auto again = heap(pe).Allocate(2 * kChunkBytes, 64, HeapType::kNormal);
+    ASSERT_TRUE(again.ok());
+    CheckReach(pe, *again, 2 * kChunkBytes);
+  });
 }
 
 TEST_P(HeapConformance, PiecesOutliveTheHeapWhileTheyAreRetained) {

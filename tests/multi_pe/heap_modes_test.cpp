@@ -396,6 +396,44 @@ TEST_P(EveryMode, FlagsAreHonouredWhereMemoryIsOfItsOwn) {
   EXPECT_EQ(Failures(testing::RunProcesses(2, body, options)), "");
 }
 
+/// Owners drop in another order on every PE; every block goes once, when all have dropped it.
+TEST_P(EveryMode, DroppedBlocksAreFreedOnceAllPesHaveDroppedThem) {
+  const auto body = [](const Pe& pe) {
+    pe.Init();
+    constexpr int kBlocks = 12;
+    std::vector<void*> owners;
+    for (int i = 0; i < kBlocks; ++i) {
+      void* block = ShmemMalloc(static_cast<std::size_t>(1000 * i + 1));
+      owners.push_back(ShmemOwnBlock(block));
+      PE_CHECK(owners.back() != nullptr);
+      PE_CHECK(ShmemOwnBlock(block) == nullptr);
+    }
+    int local = 0;
+    PE_CHECK(ShmemOwnBlock(&local) == nullptr);
+    for (int step = 0; step < kBlocks; ++step) {
+      // By then PE 0 has dropped blocks 0 to step, the others step blocks from the other end.
+      const int mine = pe.rank == 0 ? step : kBlocks - 1 - step;
+      ShmemDropBlock(owners[static_cast<std::size_t>(mine)]);
+      if (step % 3 == 0) {
+        void* block = ShmemMalloc(64);
+        PE_CHECK(block != nullptr);
+        PE_CHECK_EQ(ShmemFree(block), 0);
+      } else {
+        PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      }
+      const int common = std::max(0, 2 * (step + 1) - kBlocks);
+      PE_CHECK_EQ(Stats().live_blocks, static_cast<std::uint64_t>(kBlocks - common));
+    }
+    void* last = ShmemMalloc(64);
+    void* owner = ShmemOwnBlock(last);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+    ShmemDropBlock(owner);
+    ShmemDropBlock(nullptr);
+  };
+  EXPECT_EQ(Failures(testing::RunProcesses(3, body, InMode(GetParam()))), "");
+  EXPECT_EQ(Failures(testing::RunThreads(3, body, InMode(GetParam()))), "");
+}
+
 TEST(Isolation, ThousandsOfBlocksStayApart) {
   const auto body = [](const Pe& pe) {
     pe.Init();

@@ -21,7 +21,7 @@ class Memory final : public AddressRange {
   std::byte* base() const override { return const_cast<std::byte*>(bytes_); }
   std::uint64_t bytes() const override { return sizeof bytes_; }
   Status Map(std::uint64_t, const DeviceMemory&) override { return Status(); }
-  Status Unmap(std::uint64_t, std::uint64_t) override { return Status(); }
+  Status Unmap(std::uint64_t, std::uint64_t, bool) override { return Status(); }
 
  private:
   alignas(4096) std::byte bytes_[4096] = {};

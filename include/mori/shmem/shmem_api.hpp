@@ -108,6 +108,15 @@ MORI_SHMEM_API void* ShmemRetainMemory(const void* ptr);
 /// fine.
 MORI_SHMEM_API void ShmemReleaseMemory(void* handle);
 
+/// Makes the live block that starts at `ptr` owned, so that a garbage collector can free it. Local.
+/// @return a handle for `ShmemDropBlock()`; null with kInvalidArgument for what is no live block of
+/// this PE, or has an owner
+MORI_SHMEM_API void* ShmemOwnBlock(void* ptr);
+/// The owner is gone. Local, never blocks, from any thread, after finalize too. The block is freed
+/// at the first collective call after the owners on all PEs are gone; `ShmemFree()` frees it at
+/// once, and the owner then has nothing to drop.
+MORI_SHMEM_API void ShmemDropBlock(void* handle);
+
 // ---- Peer addresses (guide, section 5). Local.
 
 /// The address here by which `dest_pe`'s copy of `ptr` is reached by load and store. `ptr` is a

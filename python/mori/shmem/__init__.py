@@ -3,6 +3,9 @@
 from mori._core import (
     MORI_SHMEM_INIT_WITH_MPI_COMM,
     MORI_SHMEM_INIT_WITH_UNIQUEID,
+    MORI_SHMEM_MALLOC_DEFAULT,
+    MORI_SHMEM_MALLOC_FINE_GRAINED,
+    MORI_SHMEM_MALLOC_UNCACHED,
     Cmp,
     ErrorCode,
     SignalOp,
@@ -58,17 +61,31 @@ from mori.shmem.host_ops import (
     shmem_test,
     shmem_wait_until,
 )
-from mori.shmem.views import SymmetricArray, shmem_dlpack, shmem_numpy, shmem_tensor
+from mori.shmem.views import (
+    SymmetricArray,
+    mori_shmem_create_tensor,
+    mori_shmem_free_tensor,
+    mori_shmem_peer_tensor,
+    shmem_dlpack,
+    shmem_numpy,
+    shmem_tensor,
+)
 
 __all__ = [
     "MORI_SHMEM_INIT_WITH_MPI_COMM",
     "MORI_SHMEM_INIT_WITH_UNIQUEID",
+    "MORI_SHMEM_MALLOC_DEFAULT",
+    "MORI_SHMEM_MALLOC_FINE_GRAINED",
+    "MORI_SHMEM_MALLOC_UNCACHED",
     "Cmp",
     "ErrorCode",
     "HeapStats",
     "ShmemError",
     "SignalOp",
     "SymmetricArray",
+    "mori_shmem_create_tensor",
+    "mori_shmem_free_tensor",
+    "mori_shmem_peer_tensor",
     "shmem_atomic_add",
     "shmem_atomic_and",
     "shmem_atomic_compare_swap",

@@ -221,10 +221,10 @@ def shmem_malloc_align(alignment: int, size: int) -> int:
 def shmem_ext_malloc_with_flags(size: int, flags: int) -> int:
     """As `shmem_malloc()`, with the flags of HIP's extended allocation. Collective.
 
-    0 default, 1 fine-grained, 3 uncached. Memory of the host backend is coherent, so that each of
-    them holds there.
+    `MORI_SHMEM_MALLOC_DEFAULT` (0), `…_FINE_GRAINED` (1), `…_UNCACHED` (3). Memory of another kind
+    than the heap's is given in isolation mode, where each allocation has its own.
 
-    Raises also INVALID_ARGUMENT for any other flags.
+    Raises also UNSUPPORTED in the other modes, INVALID_ARGUMENT for any other flags.
     """
     return _core.malloc_with_flags(size, flags)
 
@@ -233,7 +233,7 @@ def shmem_free(ptr: int) -> None:
     """Gives a block back on every PE. Collective. 0 is fine and does nothing.
 
     Waits for all PEs, so that none still uses the block. Views of the block stay readable, but
-    show what is allocated there next.
+    show what is allocated there next, or zeros where the memory is gone.
 
     Raises `ShmemError`, and frees nothing on any PE: INVALID_ARGUMENT for an address that no
     allocation returned, that is inside one, or that was freed already; MISMATCH if PEs pass
@@ -250,7 +250,8 @@ def shmem_heap_stats() -> HeapStats:
 def shmem_buffer_register(ptr: int, size: int) -> int:
     """Registers `size` bytes of existing memory at `ptr` for access by the network. Local.
 
-    Repeated registration of a range is counted. The memory must stay allocated until it is
+    Repeated registration of a range is counted. Ranges may overlap: each is registered by itself,
+    and a part of a registered range is another range. The memory must stay allocated until it is
     deregistered.
 
     Returns a status code: 0, or an `ErrorCode`; INVALID_ARGUMENT for null, 0 bytes or a range that

@@ -2,10 +2,11 @@
 
 A view is no copy: it reads and writes the memory of this PE, or of a peer in reach of load and
 store. It keeps that memory mapped, so that one which outlives `shmem_free()` or `shmem_finalize()`
-is stale, but never a crash. Making a view is local. Order between PEs comes from barriers and
+is stale, but never a crash. Making a view is local; making a tensor with memory of its own is
+collective. Order between PEs comes from barriers and
 signals, as for any other access.
 
-All three raise `ShmemError`: INVALID_ARGUMENT for a PE out of range, a shape or dtype that cannot
+Views raise `ShmemError`: INVALID_ARGUMENT for a PE out of range, a shape or dtype that cannot
 be, or a view that leaves the heap; UNSUPPORTED for a PE that is not in reach; NOT_INITIALIZED.
 """
 
@@ -112,15 +113,55 @@ def shmem_tensor(ptr: int, shape: Shape, dtype: torch.dtype, pe: int | None = No
 
     Any torch dtype, bfloat16 and the 8-bit floats too; `ptr` is a multiple of its size.
     """
-    import torch.utils.dlpack
-
     dimensions = _dimensions(shape)
     _require_aligned(ptr, dtype.itemsize, dtype)
-    view = _view(ptr, dimensions, dtype.itemsize, pe)
+    return _tensor(_view(ptr, dimensions, dtype.itemsize, pe), dimensions, dtype)
+
+
+def _tensor(
+    view: _core.SymmetricView, dimensions: tuple[int, ...], dtype: torch.dtype
+) -> torch.Tensor:
+    import torch.utils.dlpack
+
     # As bytes, because torch has dtypes that DLPack does not name.
     array = SymmetricArray(view, (math.prod(dimensions) * dtype.itemsize,), "uint8")
     content: torch.Tensor = torch.utils.dlpack.from_dlpack(array)
     return content.view(dtype).view(dimensions)
+
+
+def mori_shmem_create_tensor(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+    """A torch tensor in a block of its own, at the same offset on every PE. Collective.
+
+    All PEs pass the same shape and dtype. Contents are unspecified. `mori_shmem_free_tensor()`
+    frees the block; so does a garbage collector that drops the last tensor over it, without
+    blocking: it is given back at the first collective call after all PEs have dropped theirs.
+
+    Raises what `shmem_malloc()` raises.
+    """
+    dimensions = _dimensions(shape)
+    size = math.prod(dimensions) * dtype.itemsize
+    ptr = _core.malloc(size)
+    return _tensor(_core.SymmetricView(ptr, size, None, True), dimensions, dtype)
+
+
+def mori_shmem_free_tensor(tensor: torch.Tensor) -> None:
+    """Gives the block of a tensor of `mori_shmem_create_tensor()` back at once. Collective.
+
+    The tensor and its views stay readable, but their contents are no longer defined.
+
+    Raises what `shmem_free()` raises.
+    """
+    _core.free(tensor.untyped_storage().data_ptr())
+
+
+def mori_shmem_peer_tensor(tensor: torch.Tensor, pe: int) -> torch.Tensor:
+    """The same tensor on `pe`: a view of its memory there. Local.
+
+    `tensor` is contiguous and in this PE's symmetric memory, a part of a larger one for example.
+    """
+    if not tensor.is_contiguous():
+        raise _invalid("the tensor is not contiguous; a view on a peer is")
+    return shmem_tensor(tensor.data_ptr(), tuple(tensor.shape), tensor.dtype, pe)
 
 
 def _dimensions(shape: Shape) -> tuple[int, ...]:

@@ -51,12 +51,12 @@ class HostRange final : public AddressRange {
     return Status();
   }
 
-  Status Unmap(std::uint64_t offset, std::uint64_t bytes) override {
+  Status Unmap(std::uint64_t offset, std::uint64_t bytes, bool has_views) override {
     if (offset > bytes_ || bytes > bytes_ - offset) {
       return Error(ErrorCode::kInternal, "{} bytes at offset {} leave a range of {}", bytes, offset,
                    bytes_);
     }
-    const void* reserved = ::mmap(base_ + offset, bytes, PROT_NONE,
+    const void* reserved = ::mmap(base_ + offset, bytes, has_views ? PROT_READ | PROT_WRITE : PROT_NONE,
                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     return reserved == MAP_FAILED ? Failed("unmap", bytes) : Status();
   }
