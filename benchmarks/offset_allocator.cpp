@@ -37,7 +37,7 @@ struct Range {
   std::uint64_t Allocate(std::uint64_t bytes) {
     return *allocator.Allocate(bytes, bytes < 2048 ? kGranule : kPage);
   }
-  bool Free(std::uint64_t offset) { return allocator.Free(offset); }
+  bool Free(std::uint64_t offset) { return allocator.Free(offset).has_value(); }
   OffsetAllocator allocator{std::uint64_t{1} << 40, kGranule};
 };
 

@@ -51,7 +51,8 @@ class Heap {
   /// Offset that means the same on every PE; nothing for an address outside this PE's heap.
   virtual std::optional<std::uint64_t> OffsetOf(const void* address) const = 0;
 
-  /// Length of the live block that starts at `address`, rounded up as the heap does; 0 if none does.
+  /// Length of the live block that starts at `address`, rounded up as the heap does; 0 if none
+  /// does.
   virtual std::uint64_t BlockBytes(const void* address) const = 0;
 
   virtual HeapStats Stats() const = 0;

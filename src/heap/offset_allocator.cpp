@@ -62,13 +62,14 @@ std::optional<std::uint64_t> OffsetAllocator::Allocate(std::uint64_t bytes,
   return Bytes(taken.start);
 }
 
-bool OffsetAllocator::Free(std::uint64_t offset) {
+std::optional<std::uint64_t> OffsetAllocator::Free(std::uint64_t offset) {
   Cursor at;
-  if (!SeekLive(offset, at)) return false;
-  used_units_ -= BlockTree::At(at).units;
+  if (!SeekLive(offset, at)) return std::nullopt;
+  const std::uint64_t units = BlockTree::At(at).units;
+  used_units_ -= units;
   --live_blocks_;
   free_blocks_ = free_blocks_ + 1 - blocks_.Release(at);
-  return true;
+  return Bytes(units);
 }
 
 std::optional<std::uint64_t> OffsetAllocator::SizeOf(std::uint64_t offset) const {

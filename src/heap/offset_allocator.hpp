@@ -63,8 +63,9 @@ class OffsetAllocator {
   /// that fits anywhere is never refused.
   std::optional<std::uint64_t> Allocate(std::uint64_t bytes, std::uint64_t alignment);
 
-  /// Gives a block back. @return false, with nothing changed, unless `offset` starts a live block.
-  bool Free(std::uint64_t offset);
+  /// Gives a block back. @return its length; nothing, and nothing changed, unless `offset` starts a
+  /// live block.
+  std::optional<std::uint64_t> Free(std::uint64_t offset);
 
   /// Length of the live block that starts at `offset`, if one does.
   std::optional<std::uint64_t> SizeOf(std::uint64_t offset) const;

@@ -28,12 +28,8 @@ SymmetricHeap::SymmetricHeap(const Layout& layout, std::unique_ptr<SymmetricSpac
     : layout_(layout),
       space_(std::move(space)),
       backing_(std::move(backing)),
-      allocator_(layout.bytes, layout.granule_bytes) {}
-
-std::uint64_t SymmetricHeap::span_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return backing_->End();
-}
+      allocator_(layout.bytes, layout.granule_bytes),
+      span_bytes_(backing_->End()) {}
 
 Result<std::byte*> SymmetricHeap::Allocate(std::uint64_t bytes, std::uint64_t alignment,
                                            HeapType type) {
@@ -43,15 +39,19 @@ Result<std::byte*> SymmetricHeap::Allocate(std::uint64_t bytes, std::uint64_t al
     const std::lock_guard lock(mutex_);
     const auto offset = allocator_.Allocate(bytes, alignment);
     if (!offset) return NoRoom(bytes, alignment);
-    block = {*offset, *allocator_.SizeOf(*offset)};
+    block = {*offset, (bytes + layout_.granule_bytes - 1) & ~(layout_.granule_bytes - 1)};
     wanted = backing_->Take(block);
+    span_bytes_.store(backing_->End(), std::memory_order_relaxed);
   }
-  if (const Status added = space_->Add(wanted, type, Deadline::After(layout_.budget));
-      !added.ok()) {
-    const std::lock_guard lock(mutex_);
-    backing_->Undo(block, wanted);
-    allocator_.Free(block.offset);
-    return added;
+  if (!wanted.empty()) {
+    const Status added = space_->Add(wanted, type, Deadline::After(layout_.budget));
+    if (!added.ok()) {
+      const std::lock_guard lock(mutex_);
+      backing_->Undo(block, wanted);
+      allocator_.Free(block.offset);
+      span_bytes_.store(backing_->End(), std::memory_order_relaxed);
+      return added;
+    }
   }
   return space_->base() + block.offset;
 }
@@ -62,13 +62,14 @@ Result<bool> SymmetricHeap::Free(const void* address) {
   std::vector<Piece> unused;
   {
     const std::lock_guard lock(mutex_);
-    const auto bytes = allocator_.SizeOf(*offset);
+    const auto bytes = allocator_.Free(*offset);
     if (!bytes) return NoBlock(address, *offset);
-    allocator_.Free(*offset);
     unused = backing_->Drop({*offset, *bytes});
+    span_bytes_.store(backing_->End(), std::memory_order_relaxed);
   }
+  if (unused.empty()) return false;
   MORI_RETURN_IF_ERROR(space_->Remove(unused));
-  return !unused.empty();
+  return true;
 }
 
 Status SymmetricHeap::NoRoom(std::uint64_t bytes, std::uint64_t alignment) const {

@@ -1,6 +1,7 @@
 // The heap of every mode: offsets from an allocator, memory as its backing wants it.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 
 #include "heap/backing.hpp"
@@ -26,7 +27,9 @@ class SymmetricHeap final : public Heap {
   HeapMode mode() const override { return layout_.mode; }
   std::uint64_t bytes() const override { return layout_.bytes; }
   std::byte* base() const override { return space_->base(); }
-  std::uint64_t span_bytes() const override;
+  std::uint64_t span_bytes() const override {
+    return span_bytes_.load(std::memory_order_relaxed);  // written by the caller's own calls
+  }
   std::byte* const* peer_bases() const override { return space_->peer_bases(); }
   Result<std::byte*> Allocate(std::uint64_t bytes, std::uint64_t alignment, HeapType type) override;
   Result<bool> Free(const void* address) override;
@@ -51,6 +54,7 @@ class SymmetricHeap final : public Heap {
   mutable std::mutex mutex_;  ///< guards the books below
   std::unique_ptr<Backing> backing_;
   OffsetAllocator allocator_;
+  std::atomic<std::uint64_t> span_bytes_;
 };
 
 }  // namespace mori::shmem

@@ -39,8 +39,8 @@ std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t unit) {
 /// Zeroed memory is its first state. All PEs are of one library version, so its layout is private
 /// to this file.
 struct Board::Shared {
-  /// PEs that have arrived, in the low half; above it 16 bits for how many of them propose something
-  /// else than a barrier, and 16 for how many have news.
+  /// PEs that have arrived, in the low half; above it 16 bits for how many of them propose
+  /// something else than a barrier, and 16 for how many have news.
   alignas(kLine) std::atomic<std::uint64_t> arrived;
   /// Completed agreements. Waiters sleep on it.
   alignas(kLine) std::atomic<std::uint32_t> epoch;

@@ -19,8 +19,8 @@ namespace py = pybind11;
 namespace mori::shmem {
 namespace {
 
-/// Owns one handle of `ShmemRetainMemory()`, and, on request, the block that starts there. Destroyed
-/// in any thread, with or without the GIL.
+/// Owns one handle of `ShmemRetainMemory()`, and, on request, the block that starts there.
+/// Destroyed in any thread, with or without the GIL.
 class RetainedMemory {
  public:
   RetainedMemory(std::byte* address, bool owns) : handle_(ShmemRetainMemory(address)) {

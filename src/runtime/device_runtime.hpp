@@ -35,9 +35,9 @@ class AddressRange {
   /// Maps all of `memory` at `offset`, a multiple of the granularity. The mapping keeps the memory
   /// alive.
   virtual Status Map(std::uint64_t offset, const DeviceMemory& memory) = 0;
-  /// Takes away what is mapped in [offset, offset + bytes), whole mappings or nothing; the addresses
-  /// stay reserved. With `has_views` somebody may still look there, and is to find something, zeros
-  /// for example, if the device can do that.
+  /// Takes away what is mapped in [offset, offset + bytes), whole mappings or nothing; the
+  /// addresses stay reserved. With `has_views` somebody may still look there, and is to find
+  /// something, zeros for example, if the device can do that.
   virtual Status Unmap(std::uint64_t offset, std::uint64_t bytes, bool has_views) = 0;
 };
 

@@ -16,6 +16,7 @@ class DropBox {
  public:
   /// Makes a block an owner's. @return what the owner drops it by; 0 if it has an owner already
   std::uint64_t Own(std::uint64_t offset) {
+    has_owners_.store(true, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
     const auto [at, is_new] = owned_.emplace(offset, next_);
     return is_new ? next_++ : 0;
@@ -34,6 +35,8 @@ class DropBox {
 
   /// A block is freed, by a call or from here: its owner, if any, has nothing to drop any more.
   void Forget(std::uint64_t offset) {
+    // Relaxed: who owns a block has it from a call that came before the one that frees it.
+    if (!has_owners_.load(std::memory_order_relaxed)) return;
     const std::lock_guard lock(mutex_);
     owned_.erase(offset);
     dropped_.erase(offset);
@@ -55,6 +58,7 @@ class DropBox {
   std::set<std::uint64_t> dropped_;
   std::uint64_t next_ = 1;
   std::atomic<bool> news_{false};
+  std::atomic<bool> has_owners_{false};  ///< once there was one
 };
 
 }  // namespace mori::shmem

@@ -357,7 +357,8 @@ Result<HeapType> World::TypeFor(unsigned flags) const {
 }
 
 void World::PublishSpan() {
-  // Threads of this PE may be reading it. They can name a new block only once they were told of it.
+  // Relaxed: threads of this PE may be reading it, but they can name a new block only once they
+  // were told of it.
   __atomic_store_n(&context_->heap_bytes, heap_->span_bytes(), __ATOMIC_RELAXED);
 }
 

@@ -46,17 +46,19 @@ namespace detail {
 extern MORI_SHMEM_API __thread const HostContext* host_context
     __attribute__((tls_model("initial-exec")));
 
-/// Out-of-line part of `PeerPointer()`: binds the thread to the process's only PE, looks addresses
-/// up, and turns what remains into an error. `what` names the operation in the message.
-MORI_SHMEM_API std::byte* SlowPeerPointer(const void* address, std::size_t bytes, int pe,
-                                          const char* what);
+/// Out-of-line part of `PeerPointer()`, cold so that the common case is laid out in one piece:
+/// binds the thread to the process's only PE, looks addresses up, and turns what remains into an
+/// error. `what` names the operation in the message.
+MORI_SHMEM_API __attribute__((cold)) std::byte* SlowPeerPointer(const void* address,
+                                                                std::size_t bytes, int pe,
+                                                                const char* what);
 /// Code of the error that `SlowPeerPointer()` just reported.
-MORI_SHMEM_API int LastCode();
+MORI_SHMEM_API __attribute__((cold)) int LastCode();
 /// Waits beyond the inline spinning: yields, then sleeps; watches the peers. `value` holds the bits
 /// of a 32- or 64-bit integer.
 MORI_SHMEM_API int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp,
                             std::uint64_t value);
-MORI_SHMEM_API int ReportBadWord(const void* address, const char* what);
+MORI_SHMEM_API __attribute__((cold)) int ReportBadWord(const void* address, const char* what);
 
 /// memcpy without its slow case; `bytes` is at least `kCopyInline`.
 MORI_SHMEM_API void CopyLarge(void* to, const void* from, std::size_t bytes);
