@@ -21,7 +21,7 @@ demo: setup-demo $(INSTALLED) ## Train the digits classifier on four PEs (PES=n 
 	$(VENV)/bin/mori run -n $(PES) $(PYTHON_BIN) examples/digits_training.py
 
 .PHONY: test
-test: coverage asan tsan pytest ## Run every test: C++ with coverage, C++ under sanitizers, Python
+test: coverage asan tsan fuzz-briefly pytest ## Run every test: C++ with coverage, under sanitizers, fuzzers, Python
 
 .PHONY: coverage
 coverage: setup-test ## Run the C++ tests and report line coverage of src/
@@ -50,6 +50,10 @@ pytest: setup-test $(INSTALLED) ## Run the Python tests against the installed wh
 	cmake --preset host-coverage
 	cmake --build --preset host-coverage --target ring_put threads_as_pes mpi_allreduce
 	MORI_BUILD_DIR=$(CURDIR)/build/host-coverage $(PYTHON_BIN) -m pytest
+
+.PHONY: fuzz-briefly
+fuzz-briefly: setup-check
+	tools/fuzz.sh 5
 
 .PHONY: fuzz
 fuzz: setup-check ## Fuzz everything that reads foreign bytes (SECONDS_EACH=n, 60 by default)

@@ -243,6 +243,12 @@ TEST_P(Growing, NoDescriptorIsLeftByGrowth) {
       return fd;
     };
     const int before = lowest_free();
+    for (int cycle = 0; cycle < 1000; ++cycle) {
+      void* block = ShmemMalloc(2 * kChunk);
+      PE_CHECK(block != nullptr);
+      PE_CHECK_EQ(ShmemFree(block), 0);
+    }
+    PE_CHECK_EQ(lowest_free(), before);
     std::vector<void*> blocks;
     for (int i = 0; i < 50; ++i) blocks.push_back(ShmemMalloc(kChunk));
     PE_CHECK_EQ(lowest_free(), before);
@@ -391,6 +397,53 @@ TEST_P(EveryMode, FlagsAreHonouredWhereMemoryIsOfItsOwn) {
     PE_CHECK_EQ(ShmemExtMallocWithFlags(100, MORI_SHMEM_MALLOC_UNCACHED) != nullptr, is_isolation);
     if (!is_isolation) PE_CHECK(LastErrorHas("MORI_SHMEM_HEAP_TYPE=uncached"));
     PE_CHECK(ShmemExtMallocWithFlags(100, 0x40) == nullptr);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  };
+  EXPECT_EQ(Failures(testing::RunProcesses(2, body, options)), "");
+}
+
+/// A program that trains a network in PyTorch, allocation by allocation (benchmarks/torch_trace.py
+/// records it). Every block holds its number until its end.
+TEST_P(EveryMode, ATraceOfPyTorchReplays) {
+  Options options = InMode(GetParam());
+  options.environment.emplace_back("MORI_SHMEM_HEAP_SIZE", "64M");
+  const auto body = [](const Pe& pe) {
+    pe.Init();
+    std::ifstream trace(MORI_SOURCE_DIR "/tests/data/digits_cnn.trace");
+    std::map<int, std::pair<std::byte*, std::size_t>> blocks;
+    std::byte* base = nullptr;
+    std::size_t live = 0, peak = 0, reach = 0, events = 0;
+    char action = 0;
+    for (int id = 0; trace >> action >> id; ++events) {
+      if (action == 'a') {
+        std::size_t bytes = 0;
+        trace >> bytes;
+        auto* block = static_cast<std::byte*>(ShmemMalloc(bytes));
+        PE_CHECK(block != nullptr);
+        if (base == nullptr) base = block;
+        std::memset(block, id % 251, bytes);
+        blocks[id] = {block, bytes};
+        live += bytes;
+        peak = std::max(peak, live);
+        reach = std::max(reach, static_cast<std::size_t>(block - base) + bytes);
+      } else {
+        const auto [block, bytes] = blocks.at(id);
+        const auto value = static_cast<std::byte>(id % 251);
+        PE_CHECK(std::all_of(block, block + bytes, [&](std::byte byte) { return byte == value; }));
+        PE_CHECK_EQ(ShmemFree(block), 0);
+        blocks.erase(id);
+        live -= bytes;
+      }
+    }
+    PE_CHECK(events > 1000);
+    if (pe.rank == 0) {
+      std::printf("%zu events, peak %zu bytes, heap reached %zu bytes\n", events, peak, reach);
+    }
+    // Placement depends on the calls alone, so this is the same everywhere; small blocks take a
+    // page each in isolation.
+    PE_CHECK(static_cast<double>(reach) < 1.5 * static_cast<double>(peak));
+    for (const auto& [id, block] : blocks) PE_CHECK_EQ(ShmemFree(block.first), 0);
+    PE_CHECK_EQ(Stats().used_bytes, 0u);
     PE_CHECK_EQ(ShmemFinalize(), 0);
   };
   EXPECT_EQ(Failures(testing::RunProcesses(2, body, options)), "");

@@ -56,8 +56,9 @@ class HostRange final : public AddressRange {
       return Error(ErrorCode::kInternal, "{} bytes at offset {} leave a range of {}", bytes, offset,
                    bytes_);
     }
-    const void* reserved = ::mmap(base_ + offset, bytes, has_views ? PROT_READ | PROT_WRITE : PROT_NONE,
-                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    const void* reserved =
+        ::mmap(base_ + offset, bytes, has_views ? PROT_READ | PROT_WRITE : PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     return reserved == MAP_FAILED ? Failed("unmap", bytes) : Status();
   }
 
