@@ -48,9 +48,9 @@ struct Board::Shared {
   std::atomic<std::uint32_t> verdict;
   /// Likewise: 0, or 1 if a PE had news.
   std::atomic<std::uint32_t> news;
+  /// 0, or 1 + the PE that was lost first. In the line of the epoch, since waiters look at both.
+  std::atomic<std::uint32_t> first_lost;
   alignas(kLine) std::atomic<std::uint32_t> sleepers;
-  /// 0, or 1 + the PE that was lost first.
-  alignas(kLine) std::atomic<std::uint32_t> first_lost;
 };
 
 /// A PE's proposals: of this epoch and the next, since a fast PE may be one call ahead of a slow
@@ -96,11 +96,14 @@ Board::Slot* Board::slot(int index) const {
 Status Board::Agree(const Proposal& proposal, std::optional<Dispute>* dispute, bool* news) {
   if (FirstLost() >= 0) return LostStatus();
   const std::uint32_t epoch = epoch_++;
-  slot(index_)->proposals[epoch % 2] = proposal;
+  const bool is_barrier = proposal.call == Proposal::Call::kBarrier;
+  // Barrier after barrier, the slot says so already: with more PEs than CPUs, each page that a PE
+  // touches costs a miss after every switch.
+  if (!is_barrier || !slot_is_barrier_[epoch % 2]) slot(index_)->proposals[epoch % 2] = proposal;
+  slot_is_barrier_[epoch % 2] = is_barrier;
 
   // Acquire and release: the last to arrive sees what all wrote before they arrived, its release of
   // the epoch passes it on.
-  const bool is_barrier = proposal.call == Proposal::Call::kBarrier;
   const bool has_news = news != nullptr && *news;
   const std::uint64_t one =
       1 + (is_barrier ? 0 : kOneProposal) + (has_news ? kOneWithNews : std::uint64_t{0});

@@ -79,6 +79,7 @@ class Board {
   int count_;
   bool may_spin_;
   std::uint32_t epoch_ = 0;
+  bool slot_is_barrier_[2] = {true, true};  ///< what our slot holds, by parity of the epoch
 };
 
 }  // namespace mori::shmem
