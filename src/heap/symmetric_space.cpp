@@ -1,5 +1,6 @@
 #include "heap/symmetric_space.hpp"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/fault_point.hpp"
@@ -11,6 +12,8 @@ namespace {
 bool IsFatal(const Status& status) {
   return status.code() == ErrorCode::kPeerLost || status.code() == ErrorCode::kTimeout;
 }
+
+constexpr std::size_t kDescriptorsAtATime = 128;
 
 void KeepFirst(Status* first, Status status) {
   if (first->ok()) *first = std::move(status);
@@ -50,12 +53,15 @@ std::uint64_t SymmetricSpace::OffsetInRange(std::size_t pe, const Piece& piece) 
   return static_cast<std::uint64_t>(bases_[pe] - range_->base()) + piece.offset;
 }
 
-Status SymmetricSpace::Map(const Piece& piece, const DeviceMemory& mine,
-                           const std::vector<std::unique_ptr<DeviceMemory>>& theirs) {
+Status SymmetricSpace::Map(std::span<const Piece> pieces,
+                           std::span<const std::unique_ptr<DeviceMemory>> mine,
+                           const std::vector<Transport::Memories>& theirs) {
   for (std::size_t pe = 0; pe < bases_.size(); ++pe) {
     if (bases_[pe] == nullptr) continue;
-    const DeviceMemory& memory = pe == pe_ ? mine : *theirs[pe];
-    MORI_RETURN_IF_ERROR(range_->Map(OffsetInRange(pe, piece), memory));
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const DeviceMemory& memory = pe == pe_ ? *mine[i] : *theirs[pe][i];
+      MORI_RETURN_IF_ERROR(range_->Map(OffsetInRange(pe, pieces[i]), memory));
+    }
   }
   return Status();
 }
@@ -76,15 +82,22 @@ Status SymmetricSpace::Add(const std::vector<Piece>& pieces, HeapType type,
   FaultPoint("heap: memory made");
   MORI_RETURN_IF_ERROR(parts_.agree(outcome));
 
-  // Whoever fails goes on exchanging with the others, so that all are in step at the end.
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    auto theirs = parts_.transport->Share(*mine[i], deadline);
+  // Whoever fails goes on exchanging with the others, so that all are in step at the end. A PE
+  // holds a descriptor for each piece of every PE for a moment: not too many at a time.
+  const std::size_t batch = std::max<std::size_t>(1, kDescriptorsAtATime / bases_.size());
+  for (std::size_t done = 0; done < pieces.size(); done += batch) {
+    const std::size_t count = std::min(batch, pieces.size() - done);
+    const std::span these(mine.begin() + static_cast<std::ptrdiff_t>(done), count);
+    auto theirs = parts_.transport->Share(these, deadline);
     if (!theirs.ok() && IsFatal(theirs.status())) {
       static_cast<void>(Remove(pieces));
       return theirs.status();
     }
-    if (outcome.ok()) outcome = theirs.ok() ? Map(pieces[i], *mine[i], *theirs) : theirs.status();
-    mine[i].reset();  // the mapping keeps the memory
+    if (outcome.ok()) {
+      outcome = theirs.ok() ? Map(std::span(pieces).subspan(done, count), these, *theirs)
+                            : theirs.status();
+    }
+    for (auto& memory : these) memory.reset();  // the mapping keeps the memory
   }
   FaultPoint("heap: memory mapped");
   Status agreed = parts_.agree(outcome);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "heap/backing.hpp"
@@ -49,8 +50,8 @@ class SymmetricSpace {
   SymmetricSpace(const SpaceParts& parts, std::shared_ptr<AddressRange> range,
                  std::vector<std::byte*> bases);
 
-  Status Map(const Piece& piece, const DeviceMemory& mine,
-             const std::vector<std::unique_ptr<DeviceMemory>>& theirs);
+  Status Map(std::span<const Piece> pieces, std::span<const std::unique_ptr<DeviceMemory>> mine,
+             const std::vector<Transport::Memories>& theirs);
   std::uint64_t OffsetInRange(std::size_t pe, const Piece& piece) const;
 
   SpaceParts parts_;

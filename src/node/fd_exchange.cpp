@@ -117,12 +117,10 @@ Status FdExchange::Cause(Status broken) const {
   return broken;
 }
 
-Status FdExchange::SendFds(int socket, const std::vector<int>& fds,
-                           const Deadline& deadline) const {
-  const std::span all(fds);
+Status FdExchange::SendFds(int socket, std::span<const int> fds, const Deadline& deadline) const {
   for (std::size_t done = 0; done < fds.size(); done += kFdsPerMessage) {
     const std::size_t batch = std::min(kFdsPerMessage, fds.size() - done);
-    MORI_RETURN_IF_ERROR(SendMessage(socket, all.subspan(done, batch), deadline));
+    MORI_RETURN_IF_ERROR(SendMessage(socket, fds.subspan(done, batch), deadline));
   }
   return Status();
 }
@@ -209,24 +207,28 @@ Result<std::vector<UniqueFd>> FdExchange::ReceiveFds(int socket, std::size_t cou
   return received;
 }
 
-Result<std::vector<UniqueFd>> FdExchange::AllGather(int mine, const Deadline& deadline) {
+Result<std::vector<UniqueFd>> FdExchange::AllGather(std::span<const int> mine, std::size_t each,
+                                                    const Deadline& deadline) {
+  const std::size_t total = static_cast<std::size_t>(count_) * each;
   if (index_ != 0) {
-    MORI_RETURN_IF_ERROR(mine < 0 ? SendNone(sockets_[0].get(), deadline)
-                                  : SendFds(sockets_[0].get(), {mine}, deadline));
-    return ReceiveFds(sockets_[0].get(), static_cast<std::size_t>(count_), deadline);
+    MORI_RETURN_IF_ERROR(mine.empty() ? SendNone(sockets_[0].get(), deadline)
+                                      : SendFds(sockets_[0].get(), mine, deadline));
+    return ReceiveFds(sockets_[0].get(), total, deadline);
   }
-  std::vector<UniqueFd> all(static_cast<std::size_t>(count_));
-  all[0].Reset(mine < 0 ? -1 : ::fcntl(mine, F_DUPFD_CLOEXEC, 0));
   Status outcome;
-  if (mine < 0) outcome = Error(ErrorCode::kSystem, "this PE could not share its memory");
-  if (mine >= 0 && !all[0].valid()) outcome = Status::FromErrno(errno, "duplicate a descriptor");
-  const Status gathered = GatherAtFirst(&all, deadline);
+  if (mine.empty()) outcome = Error(ErrorCode::kSystem, "this PE could not share its memory");
+  std::vector<UniqueFd> all(total);
+  for (std::size_t i = 0; i < mine.size() && outcome.ok(); ++i) {
+    all[i].Reset(::fcntl(mine[i], F_DUPFD_CLOEXEC, 0));
+    if (!all[i].valid()) outcome = Status::FromErrno(errno, "duplicate a descriptor");
+  }
+  const Status gathered = GatherAtFirst(all, each, deadline);
   if (gathered.code() == ErrorCode::kPeerLost || gathered.code() == ErrorCode::kTimeout)
     return gathered;
   if (outcome.ok()) outcome = gathered;
   std::vector<int> raw;
   for (const auto& fd : all) raw.push_back(fd.get());
-  for (std::size_t i = 1; i < all.size(); ++i) {
+  for (std::size_t i = 1; i < static_cast<std::size_t>(count_); ++i) {
     MORI_RETURN_IF_ERROR(outcome.ok() ? SendFds(sockets_[i].get(), raw, deadline)
                                       : SendNone(sockets_[i].get(), deadline));
   }
@@ -235,17 +237,18 @@ Result<std::vector<UniqueFd>> FdExchange::AllGather(int mine, const Deadline& de
 }
 
 /// Hears all, also after one that had nothing.
-Status FdExchange::GatherAtFirst(std::vector<UniqueFd>* all, const Deadline& deadline) const {
+Status FdExchange::GatherAtFirst(std::span<UniqueFd> all, std::size_t each,
+                                 const Deadline& deadline) const {
   Status outcome;
-  for (std::size_t i = 1; i < all->size(); ++i) {
-    auto one = ReceiveFds(sockets_[i].get(), 1, deadline);
-    if (one.ok()) {
-      (*all)[i] = std::move((*one)[0]);
-    } else if (one.status().code() == ErrorCode::kPeerLost ||
-               one.status().code() == ErrorCode::kTimeout) {
-      return one.status();
+  for (std::size_t i = 1; i < static_cast<std::size_t>(count_); ++i) {
+    auto theirs = ReceiveFds(sockets_[i].get(), each, deadline);
+    if (theirs.ok()) {
+      std::ranges::move(*theirs, all.begin() + static_cast<std::ptrdiff_t>(i * each));
+    } else if (theirs.status().code() == ErrorCode::kPeerLost ||
+               theirs.status().code() == ErrorCode::kTimeout) {
+      return theirs.status();
     } else if (outcome.ok()) {
-      outcome = one.status();
+      outcome = theirs.status();
     }
   }
   return outcome;
@@ -259,7 +262,7 @@ Result<UniqueFd> FdExchange::Broadcast(int mine, const Deadline& deadline) {
   UniqueFd copy(::fcntl(mine, F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return Status::FromErrno(errno, "duplicate a descriptor");
   for (std::size_t i = 1; i < sockets_.size(); ++i) {
-    MORI_RETURN_IF_ERROR(SendFds(sockets_[i].get(), {mine}, deadline));
+    MORI_RETURN_IF_ERROR(SendFds(sockets_[i].get(), std::span(&mine, 1), deadline));
   }
   return copy;
 }

@@ -45,11 +45,16 @@ class FdExchange {
                                                      const FdListener::Token& first_token,
                                                      const Deadline& deadline);
 
-  /// Everyone's descriptor, by index. `mine` stays the caller's; -1: this PE has none to give,
-  /// which fails for all.
+  /// Everyone's descriptors, `each` of every PE: first those of index 0, in order, and so on.
+  /// `mine` stay the caller's; none at all: this PE has none to give, which fails for all.
   /// @return kSystem where this PE could not take them, kMismatch where another one failed: the PEs
   /// are in step then, and the next call may succeed; kPeerLost, kTimeout, after which they are not
-  Result<std::vector<UniqueFd>> AllGather(int mine, const Deadline& deadline);
+  Result<std::vector<UniqueFd>> AllGather(std::span<const int> mine, std::size_t each,
+                                          const Deadline& deadline);
+  /// One of every PE; -1 for none to give.
+  Result<std::vector<UniqueFd>> AllGather(int mine, const Deadline& deadline) {
+    return AllGather(std::span(&mine, mine < 0 ? 0 : 1), 1, deadline);
+  }
 
   /// In a forked child: lets go of the parent's sockets.
   void AbandonAfterFork() { sockets_.clear(); }
@@ -66,11 +71,11 @@ class FdExchange {
   Status Wait(int fd, short events, const Deadline& deadline) const;
   /// The loss that broke a connection, once its news is here; `broken` if none comes soon.
   Status Cause(Status broken) const;
-  Status SendFds(int socket, const std::vector<int>& fds, const Deadline& deadline) const;
+  Status SendFds(int socket, std::span<const int> fds, const Deadline& deadline) const;
   /// Says that there are no descriptors this time.
   Status SendNone(int socket, const Deadline& deadline) const;
   Status SendMessage(int socket, std::span<const int> fds, const Deadline& deadline) const;
-  Status GatherAtFirst(std::vector<UniqueFd>* all, const Deadline& deadline) const;
+  Status GatherAtFirst(std::span<UniqueFd> all, std::size_t each, const Deadline& deadline) const;
   Result<std::vector<UniqueFd>> ReceiveFds(int socket, std::size_t count,
                                            const Deadline& deadline) const;
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,12 +33,13 @@ class Transport {
   virtual std::string_view name() const = 0;
   /// Whether `pe`, another one, is reached by it.
   virtual bool Reaches(int pe) const = 0;
+  using Memories = std::vector<std::unique_ptr<DeviceMemory>>;
   /// Makes `mine` reachable for the PEs that this transport reaches, and takes theirs. Collective
-  /// over these PEs, who all pass the same size. @return the peers' memory by PE of the world; null
-  /// where it is not reached, and for this PE. After an error other than kPeerLost and kTimeout
-  /// the PEs are in step, and the next call may succeed.
-  virtual Result<std::vector<std::unique_ptr<DeviceMemory>>> Share(const DeviceMemory& mine,
-                                                                   const Deadline& deadline) = 0;
+  /// over these PEs, who all pass the same number of pieces and the same sizes. @return the peers'
+  /// memory by PE of the world and piece; empty where it is not reached, and for this PE. After an
+  /// error other than kPeerLost and kTimeout the PEs are in step, and the next call may succeed.
+  virtual Result<std::vector<Memories>> Share(std::span<const std::unique_ptr<DeviceMemory>> mine,
+                                              const Deadline& deadline) = 0;
 };
 
 /// Reach of every PE from PE `self`, by what this machine and `config` allow.

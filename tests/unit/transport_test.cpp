@@ -82,14 +82,15 @@ TEST(P2pTransport, SharesMemoryByPeOfTheWorld) {
     auto range = runtime.Reserve(bytes, bytes);
     ASSERT_TRUE(range.ok() && (*range)->Map(0, **mine).ok());
     (*range)->base()[0] = static_cast<std::byte>(self);
-    auto peers = transport->Share(**mine, TestLimit());
+    auto peers = transport->Share(std::span(&*mine, 1), TestLimit());
     ASSERT_TRUE(peers.ok()) << peers.status().message();
     ASSERT_EQ(peers->size(), 6u);
     for (int pe = 0; pe < 6; ++pe) {
-      const auto& memory = (*peers)[static_cast<std::size_t>(pe)];
+      const auto& memories = (*peers)[static_cast<std::size_t>(pe)];
       const bool is_peer = pe != self && std::ranges::count(node_pes, pe) == 1;
-      ASSERT_EQ(memory != nullptr, is_peer) << "PE " << pe << " on PE " << self;
+      ASSERT_EQ(memories.size(), is_peer ? 1u : 0u) << "PE " << pe << " on PE " << self;
       if (!is_peer) continue;
+      const auto& memory = memories[0];
       auto view = runtime.Reserve(bytes, bytes);
       ASSERT_TRUE(view.ok() && (*view)->Map(0, *memory).ok());
       EXPECT_EQ((*view)->base()[0], static_cast<std::byte>(pe));
@@ -113,7 +114,7 @@ TEST(P2pTransport, MemoryOfAnotherSizeIsRefused) {
     const std::uint64_t mine = index == 0 ? page : 2 * page, theirs = 3 * page - mine;
     const auto memory = runtime.Allocate(mine, HeapType::kNormal);
     ASSERT_TRUE(memory.ok());
-    const auto peers = transport->Share(**memory, TestLimit());
+    const auto peers = transport->Share(std::span(&*memory, 1), TestLimit());
     EXPECT_EQ(peers.status().code(), ErrorCode::kMismatch);
     EXPECT_EQ(
         peers.status().message(),
@@ -128,11 +129,11 @@ TEST(P2pTransport, AloneSharesWithNobody) {
   ASSERT_TRUE(exchange.ok());
   const auto memory = runtime.Allocate(runtime.GranularityBytes(), HeapType::kNormal);
   ASSERT_TRUE(memory.ok());
-  const auto peers =
-      MakeP2pTransport(&runtime, exchange->get(), {0}, 0, 1)->Share(**memory, TestLimit());
+  const auto peers = MakeP2pTransport(&runtime, exchange->get(), {0}, 0, 1)
+                         ->Share(std::span(&*memory, 1), TestLimit());
   ASSERT_TRUE(peers.ok());
   ASSERT_EQ(peers->size(), 1u);
-  EXPECT_EQ(peers->front(), nullptr);
+  EXPECT_TRUE(peers->front().empty());
 }
 
 }  // namespace

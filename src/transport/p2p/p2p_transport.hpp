@@ -21,8 +21,8 @@ class P2pTransport final : public Transport {
   bool Reaches(int pe) const override {
     return pe != self_ && std::ranges::find(node_pes_, pe) != node_pes_.end();
   }
-  Result<std::vector<std::unique_ptr<DeviceMemory>>> Share(const DeviceMemory& mine,
-                                                           const Deadline& deadline) override;
+  Result<std::vector<Memories>> Share(std::span<const std::unique_ptr<DeviceMemory>> mine,
+                                      const Deadline& deadline) override;
 
  private:
   DeviceRuntime* runtime_;
