@@ -59,6 +59,7 @@ struct Config {
   bool precompile = false;                               // MORI_PRECOMPILE
   bool disable_jit = false;                              // MORI_DISABLE_JIT
   Backend backend = Backend::kAuto;                      // MORI_SHMEM_BACKEND
+  int local_rank = 0;                                    // MORI_LOCAL_RANK
   std::string node_id;                                   // MORI_NODE_ID
   std::chrono::milliseconds bootstrap_timeout{300'000};  // MORI_BOOTSTRAP_TIMEOUT, in seconds
 

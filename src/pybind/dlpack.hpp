@@ -1,4 +1,4 @@
-// The part of the DLPack ABI, versions 0.x and 1.x, that an exporter of CPU memory needs.
+// The part of the DLPack ABI, versions 0.x and 1.x, that an exporter of memory needs.
 //
 // https://dmlc.github.io/dlpack/latest/c_api.html fixes names, order and values.
 #pragma once
@@ -12,6 +12,7 @@ inline constexpr std::uint32_t kMinorVersion = 0;
 inline constexpr const char* kCapsuleName = "dltensor";
 inline constexpr const char* kVersionedCapsuleName = "dltensor_versioned";
 inline constexpr std::int32_t kDeviceCpu = 1;
+inline constexpr std::int32_t kDeviceCuda = 2;
 
 struct Device {
   std::int32_t type;

@@ -48,18 +48,24 @@ class SymmetricView {
  public:
   SymmetricView(Address address, Size size, std::optional<Pe> pe, bool owns) : size_(size) {
     const int owner = pe ? pe->value : ShmemMyPe();
-    data_ = detail::PeerPointer(At<void>(address), size, owner, "view");
+    data_ = detail::MappedPointer(At<void>(address), size, owner, "view");
     if (data_ == nullptr) throw Failure(detail::LastCode());
+    device_ = ShmemDevice();
     if (size_ > 0) memory_ = std::make_shared<RetainedMemory>(data_, owns);
   }
 
   std::byte* data() const { return data_; }
+  dlpack::Device device() const {
+    if (device_ < 0) return {dlpack::kDeviceCpu, 0};
+    return {dlpack::kDeviceCuda, device_};
+  }
   std::size_t size() const { return size_; }
   const std::shared_ptr<RetainedMemory>& memory() const { return memory_; }
 
  private:
   std::byte* data_;
   std::size_t size_;
+  int device_;
   std::shared_ptr<RetainedMemory> memory_;
 };
 
@@ -83,7 +89,7 @@ struct Exported {
     managed.manager = this;
     managed.deleter = [](Managed* self) { delete static_cast<Exported*>(self->manager); };
     managed.tensor = {.data = view.data(),
-                      .device = {dlpack::kDeviceCpu, 0},
+                      .device = view.device(),
                       .dimensions = static_cast<std::int32_t>(shape.size()),
                       .dtype = dtype,
                       .shape = shape.data(),
@@ -127,13 +133,17 @@ void RegisterSymmetricView(py::module_& module) {
       .def(py::init<Address, Size, std::optional<Pe>, bool>(), py::arg("address"), py::arg("size"),
            py::arg("pe") = py::none(), py::arg("owns") = false)
       .def_buffer([](SymmetricView& view) {
+        if (view.device().type != dlpack::kDeviceCpu) {
+          throw py::buffer_error("the memory is a GPU's: use shmem_tensor() or shmem_dlpack()");
+        }
         const auto size = static_cast<py::ssize_t>(view.size());
         return py::buffer_info(view.data(), 1, "B", 1, {size}, {py::ssize_t{1}});
       })
       .def("dlpack", &ExportDlpack, py::arg("code"), py::arg("bits"), py::arg("shape"),
            py::arg("versioned"))
-      .def("dlpack_device", [](const SymmetricView&) {
-        return std::pair<std::int32_t, std::int32_t>(dlpack::kDeviceCpu, 0);
+      .def("dlpack_device", [](const SymmetricView& view) {
+        const dlpack::Device device = view.device();
+        return std::pair<std::int32_t, std::int32_t>(device.type, device.id);
       });
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/device_runtime.hpp"
 
+#include "runtime/cuda/cuda_runtime.hpp"
 #include "runtime/host/host_runtime.hpp"
 
 namespace mori::shmem {
@@ -8,9 +9,16 @@ Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config) {
   if (config.backend == Backend::kAuto || config.backend == Backend::kHost) {
     return std::unique_ptr<DeviceRuntime>(std::make_unique<HostRuntime>());
   }
+  if (config.backend == Backend::kCuda) {
+    auto runtime = CudaRuntime::Create(config.local_rank);
+    if (runtime.ok()) return runtime;
+    return Error(runtime.status().code(),
+                 "MORI_SHMEM_BACKEND=cuda is not available: {}; set MORI_SHMEM_BACKEND=host or "
+                 "leave it unset",
+                 runtime.status().message());
+  }
   return Error(ErrorCode::kUnsupported,
-               "MORI_SHMEM_BACKEND={} is not available in this version, which has the host backend "
-               "only: set "
+               "MORI_SHMEM_BACKEND={} is not available in this version: set "
                "MORI_SHMEM_BACKEND=host or leave it unset",
                BackendName(config.backend));
 }

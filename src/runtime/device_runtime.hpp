@@ -1,7 +1,7 @@
 // Seam: memory of one kind of device. Physical memory and addresses are apart, so that memory can
 // be exported, imported by another process, and mapped wherever a heap wants it.
 //
-// Implementations: host (memfd, mmap). GPU backends supply the same with their drivers.
+// Implementations: host (memfd, mmap), cuda (the driver's memory management, opened at run time).
 #pragma once
 
 #include <cstddef>
@@ -52,6 +52,10 @@ class DeviceRuntime {
   virtual std::uint64_t GranularityBytes() const = 0;
   /// Memory of the device.
   virtual std::uint64_t MemoryBytes() const = 0;
+  /// Whether the CPU reads and writes memory of this runtime as its own.
+  virtual bool IsHostMemory() const = 0;
+  /// Number of the device, as its vendor counts; -1 for the host.
+  virtual int ordinal() const { return -1; }
   /// Whether memory of `type` is coherent with all others while a kernel runs.
   virtual bool IsFineGrained(HeapType type) const = 0;
   /// What `type` really is here, in a few words.
@@ -67,10 +71,14 @@ class DeviceRuntime {
   /// power of two of at least a page.
   virtual Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
                                                         std::uint64_t alignment) = 0;
+  /// Copies between memory of this runtime, as far as it is mapped here, and the host's. Complete
+  /// when it returns. Thread-safe.
+  virtual Status Copy(void* to, const void* from, std::uint64_t bytes) const = 0;
 };
 
-/// The backend that `config` asks for; `auto` takes the host. @return kUnsupported for a backend
-/// that this build does not have.
+/// The backend that `config` asks for; `auto` takes the host. A GPU backend takes the calling
+/// thread's current device, or the one that `MORI_LOCAL_RANK` counts to. @return kUnsupported for a
+/// backend that this build or this machine does not have.
 Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config);
 
 }  // namespace mori::shmem

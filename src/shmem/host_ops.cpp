@@ -30,6 +30,20 @@ Status WhyNoPointer(const World& world, const void* address, std::size_t bytes, 
                FormatByteSize(world.heap().bytes()));
 }
 
+/// Where the peer's copy is, whatever kind of memory that is; null with the error reported.
+std::byte* Find(const void* address, std::size_t bytes, int pe, const char* what, World** world) {
+  *world = Registry::Instance().Current();  // binds this thread if it can be
+  if (*world == nullptr) {
+    Report(what, Registry::Instance().NoWorld());
+    return nullptr;
+  }
+  if (pe >= 0 && pe < (*world)->n_pes()) {
+    if (std::byte* pointer = (*world)->heap().Translate(address, bytes, pe)) return pointer;
+  }
+  Report(what, WhyNoPointer(**world, address, bytes, pe));
+  return nullptr;
+}
+
 /// Waits until the word compares as wanted, watching the peers of `world`, if any.
 template <typename T>
 Status WaitFor(const World& world, const T* word, Cmp cmp, T value) {
@@ -48,6 +62,9 @@ Status WaitFor(const World& world, const T* word, Cmp cmp, T value) {
 
 template <typename T>
 Status WaitForBits(const World& world, const void* word, Cmp cmp, std::uint64_t bits) {
+  if (!world.runtime().IsHostMemory()) {
+    return Error(ErrorCode::kUnsupported, "the host cannot wait on memory of a device");
+  }
   return WaitFor(world, static_cast<const T*>(word), cmp, static_cast<T>(bits));
 }
 
@@ -56,16 +73,31 @@ Status WaitForBits(const World& world, const void* word, Cmp cmp, std::uint64_t 
 namespace detail {
 
 std::byte* SlowPeerPointer(const void* address, std::size_t bytes, int pe, const char* what) {
-  const World* world = Registry::Instance().Current();  // binds this thread if it can be
-  if (world == nullptr) {
-    Report(what, Registry::Instance().NoWorld());
-    return nullptr;
-  }
-  if (pe >= 0 && pe < world->n_pes()) {
-    if (std::byte* pointer = world->heap().Translate(address, bytes, pe)) return pointer;
-  }
-  Report(what, WhyNoPointer(*world, address, bytes, pe));
+  World* world = nullptr;
+  std::byte* pointer = Find(address, bytes, pe, what, &world);
+  if (pointer == nullptr || world->runtime().IsHostMemory()) return pointer;
+  Report(what, Error(ErrorCode::kUnsupported,
+                     "the heap is memory of a device ({} backend), where the host can put and get "
+                     "only",
+                     BackendName(world->runtime().backend())));
   return nullptr;
+}
+
+std::byte* MappedPointer(const void* address, std::size_t bytes, int pe, const char* what) {
+  World* world = nullptr;
+  return Find(address, bytes, pe, what, &world);
+}
+
+int SlowPut(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
+  World* world = nullptr;
+  std::byte* to = Find(dest, bytes, pe, what, &world);
+  return to == nullptr ? LastCode() : Report(what, world->runtime().Copy(to, source, bytes));
+}
+
+int SlowGet(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
+  World* world = nullptr;
+  const std::byte* from = Find(source, bytes, pe, what, &world);
+  return from == nullptr ? LastCode() : Report(what, world->runtime().Copy(dest, from, bytes));
 }
 
 int LastCode() { return static_cast<int>(LastErrorCode()); }

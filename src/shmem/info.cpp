@@ -4,6 +4,8 @@
 #include <cstdlib>
 
 #include "base/text.hpp"
+#include "runtime/cuda/cuda_runtime.hpp"
+#include "runtime/host/host_runtime.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -22,10 +24,18 @@ std::string ShownValue(const Variable& variable) {
 std::string LibraryInfo() {
   return fmt::format(
       "MORI Shmem {}\n"
-      "backends    host; cuda and hip: not in this version\n"
-      "heap modes  static; vmm and isolation: not in this version\n"
+      "backends    host; cuda (heaps and host calls, no kernels yet); hip: not in this version\n"
+      "heap modes  static, vmm, isolation\n"
       "transports  p2p (load and store within a node); rdma: not in this version\n",
       MORI_SHMEM_VERSION);
+}
+
+std::string DeviceInfo(const Config& config) {
+  std::string text = fmt::format("devices     {}\n", HostRuntime().Describe());
+  auto cuda = CudaRuntime::Create(config.local_rank);
+  text +=
+      fmt::format("            {}\n", cuda.ok() ? (*cuda)->Describe() : cuda.status().message());
+  return text;
 }
 
 std::string EnvironmentInfo() {

@@ -133,6 +133,13 @@ int ShmemNumQpPerPe() {
   return queue_pairs;
 }
 
+int ShmemDevice() {
+  int device = -1;
+  OnWorld("shmem_device",
+          [&](const World& world) { return device = world.runtime().ordinal(), Status(); });
+  return device;
+}
+
 void* ShmemMalloc(std::size_t bytes) { return Malloc("shmem_malloc", 1, bytes, 0); }
 
 void* ShmemMallocAlign(std::size_t alignment, std::size_t bytes) {

@@ -203,7 +203,7 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
                                             pes_[first].token, deadline));
   FaultPoint("init: descriptors connected");
   MORI_ASSIGN_OR_RETURN(board_,
-                        Board::Create(runtime_.get(), fd_exchange_.get(), index, count, deadline));
+                        Board::Create(&host_runtime_, fd_exchange_.get(), index, count, deadline));
   bootstrap_->Observe([this](const Bootstrap::Loss& loss) {
     {
       const std::lock_guard lock(losses_mutex_);
@@ -357,6 +357,7 @@ Result<HeapType> World::TypeFor(unsigned flags) const {
 }
 
 void World::PublishSpan() {
+  if (!runtime_->IsHostMemory()) return;  // 0: every operation asks out of line
   // Relaxed: threads of this PE may be reading it, but they can name a new block only once they
   // were told of it.
   __atomic_store_n(&context_->heap_bytes, heap_->span_bytes(), __ATOMIC_RELAXED);

@@ -13,6 +13,7 @@
 #include "heap/heap.hpp"
 #include "mori/shmem/host_ops.hpp"
 #include "node/board.hpp"
+#include "runtime/host/host_runtime.hpp"
 #include "shmem/drop_box.hpp"
 #include "transport/transport.hpp"
 
@@ -46,6 +47,7 @@ class World {
   const Config& config() const { return config_; }
   const HostContext* context() const { return context_; }
   const Heap& heap() const { return *heap_; }
+  const DeviceRuntime& runtime() const { return *runtime_; }
 
   /// Collective calls; see shmem_api.hpp.
   Result<void*> Malloc(std::uint64_t bytes, std::uint64_t alignment, unsigned flags,
@@ -98,6 +100,7 @@ class World {
   const int rank_;
   const int size_;
   std::unique_ptr<DeviceRuntime> runtime_;
+  HostRuntime host_runtime_;  ///< of what PEs of a node share besides their heaps
   std::unique_ptr<Bootstrap> bootstrap_;
   std::vector<PeInfo> pes_;
   std::vector<Reach> reach_;

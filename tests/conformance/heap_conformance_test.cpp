@@ -87,6 +87,7 @@ class FaultyRuntime final : public DeviceRuntime {
   std::string Describe() const override { return "faulty"; }
   std::uint64_t GranularityBytes() const override { return real_.GranularityBytes(); }
   std::uint64_t MemoryBytes() const override { return std::uint64_t{1} << 30; }
+  bool IsHostMemory() const override { return true; }
   bool IsFineGrained(HeapType) const override { return true; }
   std::string DescribeHeapType(HeapType) const override { return "faulty"; }
   Result<std::unique_ptr<DeviceMemory>> Allocate(std::uint64_t bytes, HeapType type) override {
@@ -98,6 +99,9 @@ class FaultyRuntime final : public DeviceRuntime {
     MORI_RETURN_IF_ERROR(faults_->Pass(Faults::Call::kImport));
     MORI_ASSIGN_OR_RETURN(auto memory, real_.Import(std::move(descriptor), bytes));
     return Wrap(std::move(memory));
+  }
+  Status Copy(void* to, const void* from, std::uint64_t bytes) const override {
+    return real_.Copy(to, from, bytes);
   }
   Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
                                                 std::uint64_t alignment) override {

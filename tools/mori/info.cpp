@@ -11,7 +11,15 @@
 namespace mori::launcher {
 
 int PrintInfo(bool environment_only) {
-  fmt::print("{}", environment_only ? shmem::EnvironmentInfo() : shmem::ShmemInfo());
+  if (environment_only) {
+    fmt::print("{}", shmem::EnvironmentInfo());
+  } else {
+    const auto config = shmem::Config::FromEnvironment();
+    fmt::print("{}{}\n{}", shmem::LibraryInfo(),
+               shmem::DeviceInfo(config.ok() ? *config : shmem::Config{}),
+               shmem::EnvironmentInfo());
+    if (!config.ok()) fmt::print("\n{}\n", config.status().message());
+  }
   return std::fflush(stdout) == 0 ? 0 : 1;
 }
 

@@ -52,6 +52,16 @@ extern MORI_SHMEM_API __thread const HostContext* host_context
 MORI_SHMEM_API __attribute__((cold)) std::byte* SlowPeerPointer(const void* address,
                                                                 std::size_t bytes, int pe,
                                                                 const char* what);
+/// Address here of a PE's copy, be it the host's memory or a device's; null with the error
+/// reported.
+MORI_SHMEM_API std::byte* MappedPointer(const void* address, std::size_t bytes, int pe,
+                                        const char* what);
+/// Out-of-line put and get: what `PeerPointer()` cannot serve, copied by the device where the heap
+/// is not the host's memory.
+MORI_SHMEM_API __attribute__((cold)) int SlowPut(void* dest, const void* source, std::size_t bytes,
+                                                 int pe, const char* what);
+MORI_SHMEM_API __attribute__((cold)) int SlowGet(void* dest, const void* source, std::size_t bytes,
+                                                 int pe, const char* what);
 /// Code of the error that `SlowPeerPointer()` just reported.
 MORI_SHMEM_API __attribute__((cold)) int LastCode();
 /// Waits beyond the inline spinning: yields, then sleeps; watches the peers. `value` holds the bits
@@ -72,7 +82,9 @@ inline void Copy(void* to, const void* from, std::size_t bytes) {
   }
 }
 
-inline std::byte* PeerPointer(const void* address, std::size_t bytes, int pe, const char* what) {
+/// The peer's copy of what is in reach of plain loads and stores of this thread, as most is; null:
+/// ask out of line.
+inline std::byte* FastPeerPointer(const void* address, std::size_t bytes, int pe) {
   const HostContext& context = *host_context;
   const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(address) - context.heap_base;
   // Relaxed: it changes with allocation, and an address of new memory comes by an ordered way.
@@ -81,7 +93,12 @@ inline std::byte* PeerPointer(const void* address, std::size_t bytes, int pe, co
       offset <= heap_bytes - bytes) {
     if (std::byte* base = context.peer_bases[pe]; base != nullptr) return base + offset;
   }
-  return SlowPeerPointer(address, bytes, pe, what);
+  return nullptr;
+}
+
+inline std::byte* PeerPointer(const void* address, std::size_t bytes, int pe, const char* what) {
+  std::byte* pointer = FastPeerPointer(address, bytes, pe);
+  return pointer != nullptr ? pointer : SlowPeerPointer(address, bytes, pe, what);
 }
 
 template <typename T>
@@ -127,16 +144,16 @@ inline bool Holds(T left, Cmp cmp, T right) {
 /// Copies `bytes` from local `source` to `dest` on `pe`. Any alignment; source and destination do
 /// not overlap.
 inline int ShmemPutMem(void* dest, const void* source, std::size_t bytes, int pe) {
-  std::byte* to = detail::PeerPointer(dest, bytes, pe, "put");
-  if (to == nullptr) return detail::LastCode();
+  std::byte* to = detail::FastPeerPointer(dest, bytes, pe);
+  if (to == nullptr) return detail::SlowPut(dest, source, bytes, pe, "put");
   detail::Copy(to, source, bytes);
   return 0;
 }
 
 /// Copies `bytes` from `source` on `pe` to local `dest`.
 inline int ShmemGetMem(void* dest, const void* source, std::size_t bytes, int pe) {
-  const std::byte* from = detail::PeerPointer(source, bytes, pe, "get");
-  if (from == nullptr) return detail::LastCode();
+  const std::byte* from = detail::FastPeerPointer(source, bytes, pe);
+  if (from == nullptr) return detail::SlowGet(dest, source, bytes, pe, "get");
   detail::Copy(dest, from, bytes);
   return 0;
 }
@@ -165,8 +182,8 @@ inline int ShmemGet(T* dest, const T* source, std::size_t count, int pe) {
 template <typename T>
 inline int ShmemP(T* dest, T value, int pe) {
   static_assert(std::is_trivially_copyable_v<T>);
-  std::byte* to = detail::PeerPointer(dest, sizeof(T), pe, "p");
-  if (to == nullptr) return detail::LastCode();
+  std::byte* to = detail::FastPeerPointer(dest, sizeof(T), pe);
+  if (to == nullptr) return detail::SlowPut(dest, &value, sizeof(T), pe, "p");
   std::memcpy(to, &value, sizeof(T));
   return 0;
 }
@@ -174,8 +191,10 @@ template <typename T>
 inline T ShmemG(const T* source, int pe) {
   static_assert(std::is_trivially_copyable_v<T>);
   T value{};
-  if (const std::byte* from = detail::PeerPointer(source, sizeof(T), pe, "g")) {
+  if (const std::byte* from = detail::FastPeerPointer(source, sizeof(T), pe)) {
     std::memcpy(&value, from, sizeof(T));
+  } else {
+    detail::SlowGet(&value, source, sizeof(T), pe, "g");
   }
   return value;
 }

@@ -63,6 +63,9 @@ MORI_SHMEM_API int ShmemMyPe();
 MORI_SHMEM_API int ShmemNPes();
 /// RDMA queue pairs per PE (`MORI_NUM_QP_PER_PE`), used or not; -1 before init and after finalize.
 MORI_SHMEM_API int ShmemNumQpPerPe();
+/// Number of the GPU whose memory the heap is, as its vendor counts; -1 where it is the host's, and
+/// on error.
+MORI_SHMEM_API int ShmemDevice();
 
 // ---- Symmetric memory (guide, section 4)
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "base/machine.hpp"
 
@@ -149,6 +150,11 @@ Result<std::unique_ptr<AddressRange>> HostRuntime::Reserve(std::uint64_t bytes,
   if (first + padded > base + bytes)
     ::munmap(base + bytes, static_cast<std::size_t>(first + padded - (base + bytes)));
   return std::unique_ptr<AddressRange>(std::make_unique<HostRange>(base, bytes));
+}
+
+Status HostRuntime::Copy(void* to, const void* from, std::uint64_t bytes) const {
+  std::memcpy(to, from, bytes);
+  return Status();
 }
 
 }  // namespace mori::shmem

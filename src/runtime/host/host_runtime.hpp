@@ -11,12 +11,14 @@ class HostRuntime final : public DeviceRuntime {
   std::string Describe() const override;
   std::uint64_t GranularityBytes() const override;
   std::uint64_t MemoryBytes() const override;
+  bool IsHostMemory() const override { return true; }
   bool IsFineGrained(HeapType) const override { return true; }
   std::string DescribeHeapType(HeapType type) const override;
   Result<std::unique_ptr<DeviceMemory>> Allocate(std::uint64_t bytes, HeapType type) override;
   Result<std::unique_ptr<DeviceMemory>> Import(UniqueFd descriptor, std::uint64_t bytes) override;
   Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
                                                 std::uint64_t alignment) override;
+  Status Copy(void* to, const void* from, std::uint64_t bytes) const override;
 };
 
 }  // namespace mori::shmem

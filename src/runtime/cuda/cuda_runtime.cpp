@@ -1,0 +1,235 @@
+#include "runtime/cuda/cuda_runtime.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace mori::shmem {
+namespace {
+
+using cuda::DevicePointer;
+using cuda::Driver;
+
+class CudaMemory final : public DeviceMemory {
+ public:
+  CudaMemory(std::shared_ptr<CudaDevice> device, cuda::MemoryHandle handle, std::uint64_t bytes)
+      : device_(std::move(device)), handle_(handle), bytes_(bytes) {}
+  ~CudaMemory() override {
+    const CudaDevice::Use use(*device_);
+    device_->driver().memory_release(handle_);
+  }
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+
+  std::uint64_t bytes() const override { return bytes_; }
+  cuda::MemoryHandle handle() const { return handle_; }
+
+  Result<UniqueFd> Export() const override {
+    const CudaDevice::Use use(*device_);
+    const Driver& driver = device_->driver();
+    int fd = -1;
+    MORI_RETURN_IF_ERROR(
+        driver.Check(driver.memory_export(&fd, handle_, cuda::kHandleTypePosixFd, 0),
+                     fmt::format("export {} of device memory", FormatByteSize(bytes_))));
+    return UniqueFd(fd);
+  }
+
+ private:
+  std::shared_ptr<CudaDevice> device_;
+  cuda::MemoryHandle handle_;
+  std::uint64_t bytes_;
+};
+
+class CudaRange final : public AddressRange {
+ public:
+  CudaRange(std::shared_ptr<CudaDevice> device, DevicePointer base, std::uint64_t bytes)
+      : device_(std::move(device)), base_(base), bytes_(bytes) {}
+  ~CudaRange() override {
+    const CudaDevice::Use use(*device_);
+    for (const auto& [offset, bytes] : mapped_) device_->driver().unmap(base_ + offset, bytes);
+    device_->driver().address_free(base_, bytes_);
+  }
+  CudaRange(const CudaRange&) = delete;
+  CudaRange& operator=(const CudaRange&) = delete;
+
+  std::byte* base() const override { return reinterpret_cast<std::byte*>(base_); }
+  std::uint64_t bytes() const override { return bytes_; }
+
+  Status Map(std::uint64_t offset, const DeviceMemory& memory) override {
+    const CudaDevice::Use use(*device_);
+    const Driver& driver = device_->driver();
+    const auto handle = static_cast<const CudaMemory&>(memory).handle();
+    const auto what = [&] { return fmt::format("map {}", FormatByteSize(memory.bytes())); };
+    MORI_RETURN_IF_ERROR(
+        driver.Check(driver.map(base_ + offset, memory.bytes(), 0, handle, 0), what()));
+    cuda::AccessDescription access;
+    access.location.id = device_->device();
+    const Status accessible =
+        driver.Check(driver.set_access(base_ + offset, memory.bytes(), &access, 1), what());
+    if (!accessible.ok()) {
+      driver.unmap(base_ + offset, memory.bytes());
+      return accessible;
+    }
+    mapped_[offset] = memory.bytes();
+    return Status();
+  }
+
+  Status Unmap(std::uint64_t offset, std::uint64_t bytes, bool) override {
+    const CudaDevice::Use use(*device_);
+    const Driver& driver = device_->driver();
+    // Work that was launched on the memory may still be under way.
+    MORI_RETURN_IF_ERROR(driver.Check(driver.context_synchronize(), "wait for the device"));
+    for (auto at = mapped_.lower_bound(offset);
+         at != mapped_.end() && at->first < offset + bytes;) {
+      MORI_RETURN_IF_ERROR(driver.Check(driver.unmap(base_ + at->first, at->second),
+                                        fmt::format("unmap {}", FormatByteSize(at->second))));
+      at = mapped_.erase(at);
+    }
+    return Status();
+  }
+
+ private:
+  std::shared_ptr<CudaDevice> device_;
+  DevicePointer base_;
+  std::uint64_t bytes_;
+  std::map<std::uint64_t, std::uint64_t> mapped_;  ///< offset and length of each mapping
+};
+
+}  // namespace
+
+Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const Driver* driver, int ordinal) {
+  cuda::Device device = 0;
+  MORI_RETURN_IF_ERROR(driver->Check(driver->device_get(&device, ordinal),
+                                     fmt::format("find CUDA device {}", ordinal)));
+  std::shared_ptr<CudaDevice> opened(new CudaDevice(driver, ordinal, device));
+  MORI_RETURN_IF_ERROR(driver->Check(driver->primary_retain(&opened->context_, device),
+                                     fmt::format("open CUDA device {}", ordinal)));
+  const Use use(*opened);
+  MORI_RETURN_IF_ERROR(driver->Check(
+      driver->stream_create(&opened->stream_, cuda::kStreamNonBlocking), "make a CUDA stream"));
+  return opened;
+}
+
+CudaDevice::~CudaDevice() {
+  if (context_ == nullptr) return;
+  // At the end of a process the driver may be gone already: it then says so, and all is well.
+  if (stream_ != nullptr) {
+    const Use use(*this);
+    driver_->stream_destroy(stream_);
+  }
+  driver_->primary_release(device_);
+}
+
+cuda::AllocationProperties CudaDevice::Properties() const {
+  cuda::AllocationProperties properties;
+  properties.location.id = device_;
+  return properties;
+}
+
+Result<std::unique_ptr<DeviceRuntime>> CudaRuntime::Create(int preferred) {
+  MORI_ASSIGN_OR_RETURN(const Driver* driver, cuda::OpenDriver());
+  int count = 0;
+  MORI_RETURN_IF_ERROR(driver->Check(driver->device_count(&count), "count the CUDA devices"));
+  int ordinal = preferred % count;
+  cuda::Context current = nullptr;
+  cuda::Device current_device = 0;
+  if (driver->context_current(&current) == cuda::kSuccess && current != nullptr &&
+      driver->context_device(&current_device) == cuda::kSuccess) {
+    ordinal = current_device;  // a CUdevice is its ordinal
+  }
+  MORI_ASSIGN_OR_RETURN(auto device, CudaDevice::Open(driver, ordinal));
+  std::unique_ptr<CudaRuntime> runtime(new CudaRuntime(std::move(device)));
+  MORI_RETURN_IF_ERROR(runtime->Examine());
+  return std::unique_ptr<DeviceRuntime>(std::move(runtime));
+}
+
+Status CudaRuntime::Examine() {
+  const Driver& driver = device_->driver();
+  const CudaDevice::Use use(*device_);
+  const cuda::Device device = device_->device();
+  std::array<char, 256> text{};
+  MORI_RETURN_IF_ERROR(driver.Check(
+      driver.device_name(text.data(), static_cast<int>(text.size()), device), "name a device"));
+  name_ = text.data();
+  MORI_RETURN_IF_ERROR(driver.Check(
+      driver.device_bus_id(text.data(), static_cast<int>(text.size()), device), "find a device"));
+  bus_id_ = text.data();
+  for (const int attribute : {cuda::kAttributeVmmSupported, cuda::kAttributePosixFdSupported}) {
+    int is_supported = 0;
+    MORI_RETURN_IF_ERROR(driver.Check(driver.device_attribute(&is_supported, attribute, device),
+                                      "ask what a device can do"));
+    if (is_supported == 0) {
+      return Error(ErrorCode::kUnsupported,
+                   "CUDA device {} ({}) cannot map memory that is shared by file descriptor",
+                   device_->ordinal(), name_);
+    }
+  }
+  std::size_t bytes = 0;
+  MORI_RETURN_IF_ERROR(driver.Check(driver.device_memory(&bytes, device), "size a device"));
+  memory_bytes_ = bytes;
+  const cuda::AllocationProperties properties = device_->Properties();
+  MORI_RETURN_IF_ERROR(driver.Check(
+      driver.granularity(&bytes, &properties, cuda::kGranularityRecommended), "size a page"));
+  granularity_ = bytes;
+  return driver.Check(driver.driver_version(&driver_version_), "ask for the driver's version");
+}
+
+std::string CudaRuntime::Describe() const {
+  return fmt::format("CUDA device {}, {}, {}, {}, driver for CUDA {}.{}", device_->ordinal(), name_,
+                     bus_id_, FormatByteSize(memory_bytes_), driver_version_ / 1000,
+                     driver_version_ % 1000 / 10);
+}
+
+std::string CudaRuntime::DescribeHeapType(HeapType type) const {
+  return type == HeapType::kUncached
+             ? "coherent at system scope (NVIDIA devices have one kind of memory)"
+             : "device memory, coherent at system scope";
+}
+
+Result<std::unique_ptr<DeviceMemory>> CudaRuntime::Allocate(std::uint64_t bytes, HeapType) {
+  const CudaDevice::Use use(*device_);
+  const Driver& driver = device_->driver();
+  const cuda::AllocationProperties properties = device_->Properties();
+  cuda::MemoryHandle handle = 0;
+  MORI_RETURN_IF_ERROR(
+      driver.Check(driver.memory_create(&handle, bytes, &properties, 0),
+                   fmt::format("create {} of memory on CUDA device {} ({})", FormatByteSize(bytes),
+                               device_->ordinal(), bus_id_)));
+  return std::unique_ptr<DeviceMemory>(std::make_unique<CudaMemory>(device_, handle, bytes));
+}
+
+Result<std::unique_ptr<DeviceMemory>> CudaRuntime::Import(UniqueFd descriptor,
+                                                          std::uint64_t bytes) {
+  const CudaDevice::Use use(*device_);
+  const Driver& driver = device_->driver();
+  cuda::MemoryHandle handle = 0;
+  auto* descriptor_as_pointer =
+      reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get()));
+  MORI_RETURN_IF_ERROR(
+      driver.Check(driver.memory_import(&handle, descriptor_as_pointer, cuda::kHandleTypePosixFd),
+                   "import a peer's memory"));
+  return std::unique_ptr<DeviceMemory>(std::make_unique<CudaMemory>(device_, handle, bytes));
+}
+
+Result<std::unique_ptr<AddressRange>> CudaRuntime::Reserve(std::uint64_t bytes,
+                                                           std::uint64_t alignment) {
+  const CudaDevice::Use use(*device_);
+  const Driver& driver = device_->driver();
+  DevicePointer base = 0;
+  MORI_RETURN_IF_ERROR(driver.Check(driver.address_reserve(&base, bytes, alignment, 0, 0),
+                                    fmt::format("reserve {} of addresses", FormatByteSize(bytes))));
+  return std::unique_ptr<AddressRange>(std::make_unique<CudaRange>(device_, base, bytes));
+}
+
+Status CudaRuntime::Copy(void* to, const void* from, std::uint64_t bytes) const {
+  const CudaDevice::Use use(*device_);
+  const Driver& driver = device_->driver();
+  const std::string what = fmt::format("copy {} bytes", bytes);
+  MORI_RETURN_IF_ERROR(driver.Check(
+      driver.copy_async(reinterpret_cast<DevicePointer>(to), reinterpret_cast<DevicePointer>(from),
+                        bytes, device_->stream()),
+      what));
+  return driver.Check(driver.stream_synchronize(device_->stream()), what);
+}
+
+}  // namespace mori::shmem

@@ -1,0 +1,115 @@
+// The functions of the CUDA driver that this library uses, opened at run time: one build serves
+// machines with and without the driver.
+//
+// Types, values and names are those of the driver API (CUDA Driver API reference, 12 and 13),
+// declared here so that nothing of CUDA is needed to build. Functions whose ABI has changed are
+// opened by the versioned name that cuda.h gives them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/status.hpp"
+
+namespace mori::shmem::cuda {
+
+using Result_ = int;  // CUresult
+using Device = int;   // CUdevice
+using DevicePointer = std::uint64_t;
+using MemoryHandle = std::uint64_t;
+struct ContextRecord;
+using Context = ContextRecord*;
+struct StreamRecord;
+using Stream = StreamRecord*;
+
+inline constexpr Result_ kSuccess = 0;
+inline constexpr Result_ kErrorOutOfMemory = 2;
+inline constexpr Result_ kErrorDeinitialized = 4;
+
+inline constexpr int kAttributeVmmSupported =
+    102;  // CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT…
+inline constexpr int kAttributePosixFdSupported = 103;
+
+struct Location {
+  int type = 1;  // CU_MEM_LOCATION_TYPE_DEVICE
+  int id = 0;
+};
+struct AllocationProperties {
+  int type = 1;          // CU_MEM_ALLOCATION_TYPE_PINNED
+  int handle_types = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+  Location location;
+  void* win32_metadata = nullptr;
+  struct {
+    unsigned char compression = 0;
+    unsigned char gpu_direct_rdma_capable = 0;
+    unsigned short usage = 0;
+    unsigned char reserved[4] = {};
+  } flags;
+};
+static_assert(sizeof(AllocationProperties) == 32, "CUmemAllocationProp");
+struct AccessDescription {
+  Location location;
+  int flags = 3;  // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+};
+static_assert(sizeof(AccessDescription) == 12, "CUmemAccessDesc");
+inline constexpr int kHandleTypePosixFd = 1;
+inline constexpr int kGranularityRecommended = 1;
+inline constexpr unsigned kStreamNonBlocking = 1;
+
+/// One row for each function: field, name in the driver, arguments.
+#define MORI_CUDA_DRIVER_FUNCTIONS(ROW)                                                 \
+  ROW(init, "cuInit", (unsigned))                                                       \
+  ROW(driver_version, "cuDriverGetVersion", (int*))                                     \
+  ROW(device_count, "cuDeviceGetCount", (int*))                                         \
+  ROW(device_get, "cuDeviceGet", (Device*, int))                                        \
+  ROW(device_name, "cuDeviceGetName", (char*, int, Device))                             \
+  ROW(device_memory, "cuDeviceTotalMem_v2", (std::size_t*, Device))                     \
+  ROW(device_attribute, "cuDeviceGetAttribute", (int*, int, Device))                    \
+  ROW(device_bus_id, "cuDeviceGetPCIBusId", (char*, int, Device))                       \
+  ROW(primary_retain, "cuDevicePrimaryCtxRetain", (Context*, Device))                   \
+  ROW(primary_release, "cuDevicePrimaryCtxRelease_v2", (Device))                        \
+  ROW(context_push, "cuCtxPushCurrent_v2", (Context))                                   \
+  ROW(context_pop, "cuCtxPopCurrent_v2", (Context*))                                    \
+  ROW(context_synchronize, "cuCtxSynchronize", (void))                                  \
+  ROW(context_current, "cuCtxGetCurrent", (Context*))                                   \
+  ROW(context_device, "cuCtxGetDevice", (Device*))                                      \
+  ROW(granularity, "cuMemGetAllocationGranularity",                                     \
+      (std::size_t*, const AllocationProperties*, int))                                 \
+  ROW(memory_create, "cuMemCreate",                                                     \
+      (MemoryHandle*, std::size_t, const AllocationProperties*, unsigned long long))    \
+  ROW(memory_release, "cuMemRelease", (MemoryHandle))                                   \
+  ROW(memory_export, "cuMemExportToShareableHandle",                                    \
+      (void*, MemoryHandle, int, unsigned long long))                                   \
+  ROW(memory_import, "cuMemImportFromShareableHandle", (MemoryHandle*, void*, int))     \
+  ROW(address_reserve, "cuMemAddressReserve",                                           \
+      (DevicePointer*, std::size_t, std::size_t, DevicePointer, unsigned long long))    \
+  ROW(address_free, "cuMemAddressFree", (DevicePointer, std::size_t))                   \
+  ROW(map, "cuMemMap",                                                                  \
+      (DevicePointer, std::size_t, std::size_t, MemoryHandle, unsigned long long))      \
+  ROW(unmap, "cuMemUnmap", (DevicePointer, std::size_t))                                \
+  ROW(set_access, "cuMemSetAccess",                                                     \
+      (DevicePointer, std::size_t, const AccessDescription*, std::size_t))              \
+  ROW(stream_create, "cuStreamCreate", (Stream*, unsigned))                             \
+  ROW(stream_destroy, "cuStreamDestroy_v2", (Stream))                                   \
+  ROW(stream_synchronize, "cuStreamSynchronize", (Stream))                              \
+  ROW(copy_async, "cuMemcpyAsync", (DevicePointer, DevicePointer, std::size_t, Stream)) \
+  ROW(error_name, "cuGetErrorName", (Result_, const char**))                            \
+  ROW(error_text, "cuGetErrorString", (Result_, const char**))
+
+/// The driver's functions. Thread-safe as the driver is.
+struct Driver {
+#define MORI_CUDA_DECLARE(field, name, arguments) Result_(*field) arguments = nullptr;
+  MORI_CUDA_DRIVER_FUNCTIONS(MORI_CUDA_DECLARE)
+#undef MORI_CUDA_DECLARE
+
+  /// Success, or an error that says what was tried and what the driver answered. Memory that is not
+  /// there is kOutOfMemory, all else kSystem.
+  Status Check(Result_ result, std::string_view what) const;
+};
+
+/// Opens and initialises `libcuda.so.1`, once a process. @return kUnsupported without the library,
+/// one of its functions, or a device
+Result<const Driver*> OpenDriver();
+
+}  // namespace mori::shmem::cuda
