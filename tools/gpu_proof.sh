@@ -22,6 +22,21 @@ mkdir -p "$BUILD"
   exit 1
 }
 
+# Kernels of several processes run side by side on one GPU under MPS only. A daemon of our own, that we end.
+mps=$(mktemp -d)
+export CUDA_MPS_PIPE_DIRECTORY=$mps CUDA_MPS_LOG_DIRECTORY=$mps
+end_mps() {
+  echo quit | nvidia-cuda-mps-control >/dev/null 2>&1 || true
+  rm -rf "$mps"
+}
+trap end_mps EXIT
+nvidia-cuda-mps-control -d
+
 export MORI_SOCKET_IFNAME=lo
 "$BUILD/tools/mori" info | sed -n '1,/^environment/p' | sed '/^environment/d'
-"$BUILD/tests/gpu_tests" --gtest_brief=0 | grep -E '^\[ +(OK|FAILED|SKIPPED|PASSED) +\]|^\[=+\]'
+"$BUILD/tests/gpu_tests" --gtest_color=no >"$BUILD/tests.log" 2>&1 || failed=1
+grep -E '^\[ +(OK|FAILED|SKIPPED|PASSED) +\]|^\[=+\]' "$BUILD/tests.log"
+[[ -z ${failed:-} ]] || {
+  grep -B2 -A12 ': Failure' "$BUILD/tests.log" | cut -c1-400 | head -n 60
+  exit 1
+}

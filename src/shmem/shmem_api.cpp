@@ -234,10 +234,8 @@ int ShmemBarrierAll() {
   return OnWorld("shmem_barrier_all", [](World& world) { return world.BarrierAll(); });
 }
 
-int ShmemModuleInit(void*) {
-  return OnWorld("shmem_module_init", [](const World&) {
-    return Error(ErrorCode::kUnsupported, "the host backend has no device modules");
-  });
+int ShmemModuleInit(void* module) {
+  return OnWorld("shmem_module_init", [&](const World& world) { return world.InitModule(module); });
 }
 
 const char* ShmemLastError() { return LastErrorText().c_str(); }

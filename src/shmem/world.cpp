@@ -214,8 +214,11 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
   FaultPoint("init: board shared");
   p2p_ = MakeP2pTransport(runtime_.get(), fd_exchange_.get(), node_pes_, rank_, size_);
   const auto agree = [this](const Status& mine) { return AgreeOnOutcome(mine); };
-  MORI_ASSIGN_OR_RETURN(heap_,
-                        MakeHeap(config_, {runtime_.get(), p2p_.get(), rank_, size_, agree}));
+  const SpaceParts parts{runtime_.get(), p2p_.get(), rank_, size_, agree};
+  MORI_ASSIGN_OR_RETURN(heap_, MakeHeap(config_, parts));
+  if (!runtime_->IsHostMemory()) {
+    MORI_ASSIGN_OR_RETURN(device_state_, DeviceState::Create(parts, *heap_, deadline));
+  }
   return Status();
 }
 
@@ -417,6 +420,14 @@ void World::AbandonAfterFork() {
   *context_ = HostContext{};
   bootstrap_->AbandonAfterFork();
   fd_exchange_->AbandonAfterFork();
+}
+
+Status World::InitModule(void* module) const {
+  if (device_state_ == nullptr) {
+    return Error(ErrorCode::kUnsupported, "the {} backend has no device modules",
+                 BackendName(runtime_->backend()));
+  }
+  return device_state_->Publish(module);
 }
 
 Status World::RegisterBuffer(const void* ptr, std::uint64_t bytes) {

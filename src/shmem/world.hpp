@@ -14,6 +14,7 @@
 #include "mori/shmem/host_ops.hpp"
 #include "node/board.hpp"
 #include "runtime/host/host_runtime.hpp"
+#include "shmem/device_state.hpp"
 #include "shmem/drop_box.hpp"
 #include "transport/transport.hpp"
 
@@ -62,6 +63,7 @@ class World {
   const std::shared_ptr<DropBox>& drop_box() const { return drop_box_; }
 
   /// Local calls.
+  Status InitModule(void* module) const;
   Status RegisterBuffer(const void* ptr, std::uint64_t bytes);
   Status DeregisterBuffer(const void* ptr, std::uint64_t bytes);
   /// In a forked child: lets go of the parent's descriptors and publishes that there is no PE here.
@@ -109,6 +111,7 @@ class World {
   std::unique_ptr<Board> board_;
   std::unique_ptr<Transport> p2p_;
   std::unique_ptr<Heap> heap_;
+  std::unique_ptr<DeviceState> device_state_;  ///< null for the host, which has no kernels
   std::shared_ptr<DropBox> drop_box_ = std::make_shared<DropBox>();
   HostContext* context_;  ///< never freed: threads may look at it long after
 

@@ -137,8 +137,10 @@ MORI_SHMEM_API int ShmemBarrierAll();
 
 // ---- Device modules (guide, section 7)
 
-/// Publishes this PE's state to a GPU module loaded at run time. @return kUnsupported on the host
-/// backend.
+/// Publishes this PE's state to a module that the GPU's driver has loaded (`CUmodule`): kernels in
+/// it that include the device headers can run from here on, until finalize. Local. @return
+/// kInvalidArgument for a module without the symbol `globalGpuStates`, or of another version of the
+/// headers; kUnsupported on the host backend.
 MORI_SHMEM_API int ShmemModuleInit(void* module);
 
 // ---- Diagnostics. Local.

@@ -232,4 +232,21 @@ Status CudaRuntime::Copy(void* to, const void* from, std::uint64_t bytes) const 
   return driver.Check(driver.stream_synchronize(device_->stream()), what);
 }
 
+Result<DeviceRuntime::Symbol> CudaRuntime::FindSymbol(void* module, const char* name) const {
+  if (module == nullptr) return Error(ErrorCode::kInvalidArgument, "the module is null");
+  const CudaDevice::Use use(*device_);
+  const Driver& driver = device_->driver();
+  DevicePointer address = 0;
+  std::size_t bytes = 0;
+  const int found = driver.module_global(&address, &bytes, static_cast<cuda::Module>(module), name);
+  if (found == cuda::kErrorNotFound) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "the module has no {}: it does not include the device headers, or was compiled "
+                 "with -rdc=true and not linked",
+                 name);
+  }
+  MORI_RETURN_IF_ERROR(driver.Check(found, fmt::format("find {} in a module", name)));
+  return Symbol{reinterpret_cast<void*>(address), bytes};
+}
+
 }  // namespace mori::shmem

@@ -73,6 +73,7 @@ class CudaRuntime final : public DeviceRuntime {
   Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
                                                 std::uint64_t alignment) override;
   Status Copy(void* to, const void* from, std::uint64_t bytes) const override;
+  Result<Symbol> FindSymbol(void* module, const char* name) const override;
 
  private:
   explicit CudaRuntime(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}

@@ -20,12 +20,14 @@ using DevicePointer = std::uint64_t;
 using MemoryHandle = std::uint64_t;
 struct ContextRecord;
 using Context = ContextRecord*;
+struct ModuleRecord;
+using Module = ModuleRecord*;
 struct StreamRecord;
 using Stream = StreamRecord*;
 
 inline constexpr Result_ kSuccess = 0;
 inline constexpr Result_ kErrorOutOfMemory = 2;
-inline constexpr Result_ kErrorDeinitialized = 4;
+inline constexpr Result_ kErrorNotFound = 500;
 
 inline constexpr int kAttributeVmmSupported =
     102;  // CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT…
@@ -58,43 +60,44 @@ inline constexpr int kGranularityRecommended = 1;
 inline constexpr unsigned kStreamNonBlocking = 1;
 
 /// One row for each function: field, name in the driver, arguments.
-#define MORI_CUDA_DRIVER_FUNCTIONS(ROW)                                                 \
-  ROW(init, "cuInit", (unsigned))                                                       \
-  ROW(driver_version, "cuDriverGetVersion", (int*))                                     \
-  ROW(device_count, "cuDeviceGetCount", (int*))                                         \
-  ROW(device_get, "cuDeviceGet", (Device*, int))                                        \
-  ROW(device_name, "cuDeviceGetName", (char*, int, Device))                             \
-  ROW(device_memory, "cuDeviceTotalMem_v2", (std::size_t*, Device))                     \
-  ROW(device_attribute, "cuDeviceGetAttribute", (int*, int, Device))                    \
-  ROW(device_bus_id, "cuDeviceGetPCIBusId", (char*, int, Device))                       \
-  ROW(primary_retain, "cuDevicePrimaryCtxRetain", (Context*, Device))                   \
-  ROW(primary_release, "cuDevicePrimaryCtxRelease_v2", (Device))                        \
-  ROW(context_push, "cuCtxPushCurrent_v2", (Context))                                   \
-  ROW(context_pop, "cuCtxPopCurrent_v2", (Context*))                                    \
-  ROW(context_synchronize, "cuCtxSynchronize", (void))                                  \
-  ROW(context_current, "cuCtxGetCurrent", (Context*))                                   \
-  ROW(context_device, "cuCtxGetDevice", (Device*))                                      \
-  ROW(granularity, "cuMemGetAllocationGranularity",                                     \
-      (std::size_t*, const AllocationProperties*, int))                                 \
-  ROW(memory_create, "cuMemCreate",                                                     \
-      (MemoryHandle*, std::size_t, const AllocationProperties*, unsigned long long))    \
-  ROW(memory_release, "cuMemRelease", (MemoryHandle))                                   \
-  ROW(memory_export, "cuMemExportToShareableHandle",                                    \
-      (void*, MemoryHandle, int, unsigned long long))                                   \
-  ROW(memory_import, "cuMemImportFromShareableHandle", (MemoryHandle*, void*, int))     \
-  ROW(address_reserve, "cuMemAddressReserve",                                           \
-      (DevicePointer*, std::size_t, std::size_t, DevicePointer, unsigned long long))    \
-  ROW(address_free, "cuMemAddressFree", (DevicePointer, std::size_t))                   \
-  ROW(map, "cuMemMap",                                                                  \
-      (DevicePointer, std::size_t, std::size_t, MemoryHandle, unsigned long long))      \
-  ROW(unmap, "cuMemUnmap", (DevicePointer, std::size_t))                                \
-  ROW(set_access, "cuMemSetAccess",                                                     \
-      (DevicePointer, std::size_t, const AccessDescription*, std::size_t))              \
-  ROW(stream_create, "cuStreamCreate", (Stream*, unsigned))                             \
-  ROW(stream_destroy, "cuStreamDestroy_v2", (Stream))                                   \
-  ROW(stream_synchronize, "cuStreamSynchronize", (Stream))                              \
-  ROW(copy_async, "cuMemcpyAsync", (DevicePointer, DevicePointer, std::size_t, Stream)) \
-  ROW(error_name, "cuGetErrorName", (Result_, const char**))                            \
+#define MORI_CUDA_DRIVER_FUNCTIONS(ROW)                                                           \
+  ROW(init, "cuInit", (unsigned))                                                                 \
+  ROW(driver_version, "cuDriverGetVersion", (int*))                                               \
+  ROW(device_count, "cuDeviceGetCount", (int*))                                                   \
+  ROW(device_get, "cuDeviceGet", (Device*, int))                                                  \
+  ROW(device_name, "cuDeviceGetName", (char*, int, Device))                                       \
+  ROW(device_memory, "cuDeviceTotalMem_v2", (std::size_t*, Device))                               \
+  ROW(device_attribute, "cuDeviceGetAttribute", (int*, int, Device))                              \
+  ROW(device_bus_id, "cuDeviceGetPCIBusId", (char*, int, Device))                                 \
+  ROW(primary_retain, "cuDevicePrimaryCtxRetain", (Context*, Device))                             \
+  ROW(primary_release, "cuDevicePrimaryCtxRelease_v2", (Device))                                  \
+  ROW(context_push, "cuCtxPushCurrent_v2", (Context))                                             \
+  ROW(context_pop, "cuCtxPopCurrent_v2", (Context*))                                              \
+  ROW(context_synchronize, "cuCtxSynchronize", (void))                                            \
+  ROW(context_current, "cuCtxGetCurrent", (Context*))                                             \
+  ROW(context_device, "cuCtxGetDevice", (Device*))                                                \
+  ROW(granularity, "cuMemGetAllocationGranularity",                                               \
+      (std::size_t*, const AllocationProperties*, int))                                           \
+  ROW(memory_create, "cuMemCreate",                                                               \
+      (MemoryHandle*, std::size_t, const AllocationProperties*, unsigned long long))              \
+  ROW(memory_release, "cuMemRelease", (MemoryHandle))                                             \
+  ROW(memory_export, "cuMemExportToShareableHandle",                                              \
+      (void*, MemoryHandle, int, unsigned long long))                                             \
+  ROW(memory_import, "cuMemImportFromShareableHandle", (MemoryHandle*, void*, int))               \
+  ROW(address_reserve, "cuMemAddressReserve",                                                     \
+      (DevicePointer*, std::size_t, std::size_t, DevicePointer, unsigned long long))              \
+  ROW(address_free, "cuMemAddressFree", (DevicePointer, std::size_t))                             \
+  ROW(map, "cuMemMap",                                                                            \
+      (DevicePointer, std::size_t, std::size_t, MemoryHandle, unsigned long long))                \
+  ROW(unmap, "cuMemUnmap", (DevicePointer, std::size_t))                                          \
+  ROW(set_access, "cuMemSetAccess",                                                               \
+      (DevicePointer, std::size_t, const AccessDescription*, std::size_t))                        \
+  ROW(stream_create, "cuStreamCreate", (Stream*, unsigned))                                       \
+  ROW(stream_destroy, "cuStreamDestroy_v2", (Stream))                                             \
+  ROW(stream_synchronize, "cuStreamSynchronize", (Stream))                                        \
+  ROW(copy_async, "cuMemcpyAsync", (DevicePointer, DevicePointer, std::size_t, Stream))           \
+  ROW(module_global, "cuModuleGetGlobal_v2", (DevicePointer*, std::size_t*, Module, const char*)) \
+  ROW(error_name, "cuGetErrorName", (Result_, const char**))                                      \
   ROW(error_text, "cuGetErrorString", (Result_, const char**))
 
 /// The driver's functions. Thread-safe as the driver is.

@@ -1,0 +1,89 @@
+// Who takes part in an operation: one thread, a warp, or a block. Every thread of the scope makes the
+// call, with the same arguments.
+#pragma once
+
+#include "mori/shmem/device/platform.hpp"
+
+namespace mori::shmem::device {
+
+#if defined(MORI_DEVICE_NVPTX)
+MORI_DEVICE_FN u32 SpecialRegister(int which) {
+  u32 v = 0;
+  switch (which) {
+    case 0: asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v)); break;
+    case 1: asm volatile("mov.u32 %0, %%tid.y;" : "=r"(v)); break;
+    case 2: asm volatile("mov.u32 %0, %%tid.z;" : "=r"(v)); break;
+    case 3: asm volatile("mov.u32 %0, %%ntid.x;" : "=r"(v)); break;
+    case 4: asm volatile("mov.u32 %0, %%ntid.y;" : "=r"(v)); break;
+    case 5: asm volatile("mov.u32 %0, %%ntid.z;" : "=r"(v)); break;
+    default: asm volatile("mov.u32 %0, %%laneid;" : "=r"(v)); break;
+  }
+  return v;
+}
+MORI_DEVICE_FN u32 ThreadInBlock() {
+  return SpecialRegister(0) +
+         SpecialRegister(3) * (SpecialRegister(1) + SpecialRegister(4) * SpecialRegister(2));
+}
+MORI_DEVICE_FN u32 ThreadsInBlock() {
+  return SpecialRegister(3) * SpecialRegister(4) * SpecialRegister(5);
+}
+MORI_DEVICE_FN u32 LaneId() { return SpecialRegister(6); }
+MORI_DEVICE_FN u32 WarpSize() { return 32; }
+MORI_DEVICE_FN void BlockSync() { asm volatile("barrier.sync 0;" ::: "memory"); }
+MORI_DEVICE_FN void WarpSync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+#elif defined(MORI_DEVICE_AMDGCN)
+MORI_DEVICE_FN u32 ThreadInBlock() {
+  return __builtin_amdgcn_workitem_id_x() +
+         __builtin_amdgcn_workgroup_size_x() *
+             (__builtin_amdgcn_workitem_id_y() +
+              __builtin_amdgcn_workgroup_size_y() * __builtin_amdgcn_workitem_id_z());
+}
+MORI_DEVICE_FN u32 ThreadsInBlock() {
+  return static_cast<u32>(__builtin_amdgcn_workgroup_size_x()) *
+         __builtin_amdgcn_workgroup_size_y() * __builtin_amdgcn_workgroup_size_z();
+}
+MORI_DEVICE_FN u32 WarpSize() { return __builtin_amdgcn_wavefrontsize(); }
+MORI_DEVICE_FN u32 LaneId() {
+  const u32 low = __builtin_amdgcn_mbcnt_lo(~0u, 0u);
+  return WarpSize() == 64 ? __builtin_amdgcn_mbcnt_hi(~0u, low) : low;
+}
+// Every thread drains its own stores first: a barrier of the block does not wait for them.
+MORI_DEVICE_FN void BlockSync() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  Drain();
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+MORI_DEVICE_FN void WarpSync() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  Drain();
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+#else
+MORI_DEVICE_FN u32 ThreadInBlock() { return 0; }
+MORI_DEVICE_FN u32 ThreadsInBlock() { return 1; }
+MORI_DEVICE_FN u32 LaneId() { return 0; }
+MORI_DEVICE_FN u32 WarpSize() { return 1; }
+MORI_DEVICE_FN void BlockSync() {}
+MORI_DEVICE_FN void WarpSync() {}
+#endif
+
+struct Thread {
+  static MORI_DEVICE_FN u32 Rank() { return 0; }
+  static MORI_DEVICE_FN u32 Size() { return 1; }
+  static MORI_DEVICE_FN void Sync() {}
+};
+/// All lanes of the warp are active.
+struct Warp {
+  static MORI_DEVICE_FN u32 Rank() { return LaneId(); }
+  static MORI_DEVICE_FN u32 Size() { return WarpSize(); }
+  static MORI_DEVICE_FN void Sync() { WarpSync(); }
+};
+struct Block {
+  static MORI_DEVICE_FN u32 Rank() { return ThreadInBlock(); }
+  static MORI_DEVICE_FN u32 Size() { return ThreadsInBlock(); }
+  static MORI_DEVICE_FN void Sync() { BlockSync(); }
+};
+
+}  // namespace mori::shmem::device
