@@ -28,4 +28,11 @@ Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config) {
                BackendName(config.backend));
 }
 
+std::unique_ptr<DeviceRuntime> MakeHostRuntime() { return std::make_unique<HostRuntime>(); }
+
+std::vector<std::string> DescribeDevices(const Config& config) {
+  const auto cuda = CudaRuntime::Create(config.local_rank);
+  return {HostRuntime().Describe(), cuda.ok() ? (*cuda)->Describe() : cuda.status().message()};
+}
+
 }  // namespace mori::shmem

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/config.hpp"
 #include "base/status.hpp"
@@ -87,5 +88,11 @@ class DeviceRuntime {
 /// thread's current device, or the one that `MORI_LOCAL_RANK` counts to. @return kUnsupported for a
 /// backend that this build or this machine does not have.
 Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config);
+
+/// The host's, whatever `config` asks for: of what is not heap memory.
+std::unique_ptr<DeviceRuntime> MakeHostRuntime();
+/// For people, a line each: the devices that backends can use here, or why they can use none. Opens
+/// drivers: a process that forks PEs afterwards must not call it.
+std::vector<std::string> DescribeDevices(const Config& config);
 
 }  // namespace mori::shmem

@@ -4,8 +4,6 @@
 #include <cstdlib>
 
 #include "base/text.hpp"
-#include "runtime/cuda/cuda_runtime.hpp"
-#include "runtime/host/host_runtime.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -31,10 +29,10 @@ std::string LibraryInfo() {
 }
 
 std::string DeviceInfo(const Config& config) {
-  std::string text = fmt::format("devices     {}\n", HostRuntime().Describe());
-  auto cuda = CudaRuntime::Create(config.local_rank);
-  text +=
-      fmt::format("            {}\n", cuda.ok() ? (*cuda)->Describe() : cuda.status().message());
+  std::string text;
+  for (const std::string& device : DescribeDevices(config)) {
+    text += fmt::format("{:<12}{}\n", text.empty() ? "devices" : "", device);
+  }
   return text;
 }
 

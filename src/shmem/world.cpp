@@ -202,8 +202,8 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
                         FdExchange::Connect(bootstrap_.get(), index, count, std::move(listener),
                                             pes_[first].token, deadline));
   FaultPoint("init: descriptors connected");
-  MORI_ASSIGN_OR_RETURN(board_,
-                        Board::Create(&host_runtime_, fd_exchange_.get(), index, count, deadline));
+  MORI_ASSIGN_OR_RETURN(
+      board_, Board::Create(host_runtime_.get(), fd_exchange_.get(), index, count, deadline));
   bootstrap_->Observe([this](const Bootstrap::Loss& loss) {
     {
       const std::lock_guard lock(losses_mutex_);

@@ -13,7 +13,6 @@
 #include "heap/heap.hpp"
 #include "mori/shmem/host_ops.hpp"
 #include "node/board.hpp"
-#include "runtime/host/host_runtime.hpp"
 #include "shmem/device_state.hpp"
 #include "shmem/drop_box.hpp"
 #include "transport/transport.hpp"
@@ -102,7 +101,8 @@ class World {
   const int rank_;
   const int size_;
   std::unique_ptr<DeviceRuntime> runtime_;
-  HostRuntime host_runtime_;  ///< of what PEs of a node share besides their heaps
+  std::unique_ptr<DeviceRuntime> host_runtime_ =
+      MakeHostRuntime();  ///< of what PEs of a node share besides their heaps
   std::unique_ptr<Bootstrap> bootstrap_;
   std::vector<PeInfo> pes_;
   std::vector<Reach> reach_;

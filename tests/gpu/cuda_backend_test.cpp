@@ -55,9 +55,10 @@ class CudaBackend : public ::testing::TestWithParam<std::tuple<const char*, As>>
 INSTANTIATE_TEST_SUITE_P(Heap, CudaBackend,
                          ::testing::Combine(::testing::Values("static", "vmm", "isolation"),
                                             ::testing::Values(As::kProcesses, As::kThreads)),
-                         [](const auto& info) {
-                           const bool are_processes = std::get<1>(info.param) == As::kProcesses;
-                           return std::string(std::get<0>(info.param)) +
+                         [](const auto& parameter) {
+                           const bool are_processes =
+                               std::get<1>(parameter.param) == As::kProcesses;
+                           return std::string(std::get<0>(parameter.param)) +
                                   (are_processes ? "Processes" : "Threads");
                          });
 

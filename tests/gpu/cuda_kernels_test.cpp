@@ -137,9 +137,10 @@ class CudaKernels : public ::testing::TestWithParam<std::tuple<const char*, As>>
 INSTANTIATE_TEST_SUITE_P(Modes, CudaKernels,
                          ::testing::Combine(::testing::Values("static", "vmm", "isolation"),
                                             ::testing::Values(As::kThreads, As::kProcesses)),
-                         [](const auto& info) {
-                           const bool are_processes = std::get<1>(info.param) == As::kProcesses;
-                           return std::string(std::get<0>(info.param)) +
+                         [](const auto& parameter) {
+                           const bool are_processes =
+                               std::get<1>(parameter.param) == As::kProcesses;
+                           return std::string(std::get<0>(parameter.param)) +
                                   (are_processes ? "Processes" : "Threads");
                          });
 

@@ -248,17 +248,20 @@ TEST_F(HostRuntimeTest, IsWhatAutoAndHostStandFor) {
 }
 
 TEST_F(HostRuntimeTest, OtherBackendsAreRefusedByName) {
-  for (const auto& [backend, name] :
-       {std::pair(Backend::kCuda, "cuda"), std::pair(Backend::kHip, "hip")}) {
-    Config config;
-    config.backend = backend;
-    const auto runtime = MakeDeviceRuntime(config);
-    EXPECT_EQ(runtime.status().code(), ErrorCode::kUnsupported);
-    EXPECT_EQ(runtime.status().message(),
-              fmt::format("MORI_SHMEM_BACKEND={} is not available in this version, which has the "
-                          "host backend only: set MORI_SHMEM_BACKEND=host or leave it unset",
-                          name));
-  }
+  Config config;
+  config.backend = Backend::kHip;
+  const auto hip = MakeDeviceRuntime(config);
+  EXPECT_EQ(hip.status().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(
+      hip.status().message(),
+      "MORI_SHMEM_BACKEND=hip is not available in this version: set MORI_SHMEM_BACKEND=host or "
+      "leave it unset");
+  config.backend = Backend::kCuda;
+  const auto cuda = MakeDeviceRuntime(config);
+  if (cuda.ok()) GTEST_SKIP() << "there is a CUDA device";
+  EXPECT_EQ(cuda.status().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(cuda.status().message(), ::testing::StartsWith("MORI_SHMEM_BACKEND=cuda is not "
+                                                             "available: "));
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 
 namespace mori::shmem::device {
 
-inline constexpr u64 kContextMagic = 0x4d4f524953484d31;  // "MORISHM1": says that a state was published
+inline constexpr u64 kContextMagic =
+    0x4d4f524953484d31;  // "MORISHM1": says that a state was published
 
 /// A PE as its kernels see it. Pointers are addresses of the device.
 struct DeviceContext {
@@ -24,8 +25,11 @@ inline constexpr u64 kMaxKernelPes = 4096;
 }  // namespace mori::shmem::device
 
 /// The state of the PE whose kernels these are; `ShmemModuleInit()` fills it. One in each module.
-#if !defined(MORI_DEVICE_HOST) || defined(__CUDACC__) || defined(__CUDA__) || defined(__HIP__)
+#if defined(__CUDACC__) || defined(__CUDA__) || defined(__HIP__)
 extern "C" {
 static MORI_DEVICE mori::shmem::device::DeviceContext globalGpuStates;
 }
+#else
+inline mori::shmem::device::DeviceContext
+    globalGpuStates{};  // never published: no kernel runs here
 #endif

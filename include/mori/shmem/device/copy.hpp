@@ -6,8 +6,8 @@
 
 namespace mori::shmem::device {
 
-/// `count` words of both sides, which are aligned for them: each thread takes every `Scope::Size()`th, four
-/// at a time, so that as many loads are under way.
+/// `count` words of both sides, which are aligned for them: each thread takes every
+/// `Scope::Size()`th, four at a time, so that as many loads are under way.
 template <typename Scope, typename Word, typename Load, typename Store>
 MORI_DEVICE_FN void CopyWords(Word* to, const Word* from, u64 count, Load load, Store store) {
   constexpr int kUnroll = 8;
@@ -15,9 +15,9 @@ MORI_DEVICE_FN void CopyWords(Word* to, const Word* from, u64 count, Load load, 
   u64 i = Scope::Rank();
   for (; i + (kUnroll - 1) * size < count; i += kUnroll * size) {
     Word words[kUnroll];
-#pragma unroll
+    MORI_UNROLL
     for (int k = 0; k < kUnroll; ++k) words[k] = load(from + i + k * size);
-#pragma unroll
+    MORI_UNROLL
     for (int k = 0; k < kUnroll; ++k) store(to + i + k * size, words[k]);
   }
   for (; i < count; i += size) store(to + i, load(from + i));

@@ -1,8 +1,8 @@
 // System-scope loads, stores, fences and atomics, 32 and 64 bit.
 //
 // NVIDIA: inline PTX for each of them, since compilers drop scope or order of the generic forms
-// (docs/device.md). AMD: scoped builtins, and a hard wait after a release fence, which compilers drop
-// (compiled, not run). Host: the compiler's atomics.
+// (docs/device.md). AMD: scoped builtins, and a hard wait after a release fence, which compilers
+// drop (compiled, not run). Host: the compiler's atomics.
 #pragma once
 
 #include "mori/shmem/device/platform.hpp"
@@ -16,52 +16,53 @@ struct alignas(16) Vector16 {
 #if defined(MORI_DEVICE_NVPTX)
 
 // Atomics acquire and release.
-#define MORI_PTX_ATOMIC(name, instruction, type, letter)                        \
-  MORI_DEVICE_FN type name(type* p, type v) {                                   \
-    type old;                                                                   \
-    asm volatile("atom.acq_rel.sys." instruction " %0, [%1], %2;"               \
-                 : "=" letter(old)                                              \
-                 : "l"(p), letter(v)                                            \
-                 : "memory");                                                   \
-    return old;                                                                 \
+#define MORI_PTX_ATOMIC(name, instruction, type, letter)          \
+  MORI_DEVICE_FN type name(type* p, type v) {                     \
+    type old;                                                     \
+    asm volatile("atom.acq_rel.sys." instruction " %0, [%1], %2;" \
+                 : "=" letter(old)                                \
+                 : "l"(p), letter(v)                              \
+                 : "memory");                                     \
+    return old;                                                   \
   }
-#define MORI_PTX_WORD(type, bits, letter)                                                     \
-  MORI_DEVICE_FN type LoadRelaxed(const type* p) {                                            \
-    type v;                                                                                   \
-    asm volatile("ld.relaxed.sys.b" bits " %0, [%1];" : "=" letter(v) : "l"(p) : "memory");   \
-    return v;                                                                                 \
-  }                                                                                           \
-  MORI_DEVICE_FN type LoadAcquire(const type* p) {                                            \
-    type v;                                                                                   \
-    asm volatile("ld.acquire.sys.b" bits " %0, [%1];" : "=" letter(v) : "l"(p) : "memory");   \
-    return v;                                                                                 \
-  }                                                                                           \
-  MORI_DEVICE_FN void StoreRelaxed(type* p, type v) {                                         \
-    asm volatile("st.relaxed.sys.b" bits " [%0], %1;" ::"l"(p), letter(v) : "memory");        \
-  }                                                                                           \
-  MORI_DEVICE_FN void StoreRelease(type* p, type v) {                                         \
-    asm volatile("st.release.sys.b" bits " [%0], %1;" ::"l"(p), letter(v) : "memory");        \
-  }                                                                                           \
-  MORI_DEVICE_FN type CompareSwap(type* p, type expected, type v) {                           \
-    type old;                                                                                 \
-    asm volatile("atom.acq_rel.sys.cas.b" bits " %0, [%1], %2, %3;"                           \
-                 : "=" letter(old)                                                            \
-                 : "l"(p), letter(expected), letter(v)                                        \
-                 : "memory");                                                                 \
-    return old;                                                                               \
-  }                                                                                           \
-  MORI_PTX_ATOMIC(FetchAdd, "add.u" bits, type, letter)                                       \
-  MORI_PTX_ATOMIC(FetchAnd, "and.b" bits, type, letter)                                       \
-  MORI_PTX_ATOMIC(FetchOr, "or.b" bits, type, letter)                                         \
-  MORI_PTX_ATOMIC(FetchXor, "xor.b" bits, type, letter)                                       \
+#define MORI_PTX_WORD(type, bits, letter)                                                   \
+  MORI_DEVICE_FN type LoadRelaxed(const type* p) {                                          \
+    type v;                                                                                 \
+    asm volatile("ld.relaxed.sys.b" bits " %0, [%1];" : "=" letter(v) : "l"(p) : "memory"); \
+    return v;                                                                               \
+  }                                                                                         \
+  MORI_DEVICE_FN type LoadAcquire(const type* p) {                                          \
+    type v;                                                                                 \
+    asm volatile("ld.acquire.sys.b" bits " %0, [%1];" : "=" letter(v) : "l"(p) : "memory"); \
+    return v;                                                                               \
+  }                                                                                         \
+  MORI_DEVICE_FN void StoreRelaxed(type* p, type v) {                                       \
+    asm volatile("st.relaxed.sys.b" bits " [%0], %1;" ::"l"(p), letter(v) : "memory");      \
+  }                                                                                         \
+  MORI_DEVICE_FN void StoreRelease(type* p, type v) {                                       \
+    asm volatile("st.release.sys.b" bits " [%0], %1;" ::"l"(p), letter(v) : "memory");      \
+  }                                                                                         \
+  MORI_DEVICE_FN type CompareSwap(type* p, type expected, type v) {                         \
+    type old;                                                                               \
+    asm volatile("atom.acq_rel.sys.cas.b" bits " %0, [%1], %2, %3;"                         \
+                 : "=" letter(old)                                                          \
+                 : "l"(p), letter(expected), letter(v)                                      \
+                 : "memory");                                                               \
+    return old;                                                                             \
+  }                                                                                         \
+  MORI_PTX_ATOMIC(FetchAdd, "add.u" bits, type, letter)                                     \
+  MORI_PTX_ATOMIC(FetchAnd, "and.b" bits, type, letter)                                     \
+  MORI_PTX_ATOMIC(FetchOr, "or.b" bits, type, letter)                                       \
+  MORI_PTX_ATOMIC(FetchXor, "xor.b" bits, type, letter)                                     \
   MORI_PTX_ATOMIC(Swap, "exch.b" bits, type, letter)
 MORI_PTX_WORD(u32, "32", "r")
 MORI_PTX_WORD(u64, "64", "l")
 #undef MORI_PTX_WORD
 #undef MORI_PTX_ATOMIC
 
-/// What this thread, and who synchronised with it, stored before is visible to all of the system before
-/// what it stores after. Cumulative: a barrier of the block and one thread's fence serve the block.
+/// What this thread, and who synchronised with it, stored before is visible to all of the system
+/// before what it stores after. Cumulative: a barrier of the block and one thread's fence serve the
+/// block.
 MORI_DEVICE_FN void FenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 /// The same, and in one order with all other such fences.
 MORI_DEVICE_FN void FenceSequential() { asm volatile("fence.sc.sys;" ::: "memory"); }

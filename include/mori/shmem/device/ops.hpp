@@ -1,13 +1,14 @@
 // Each operation of a kernel, once, for every scope.
 //
-// `dest`, `source` on the remote side, `target`, `ivar` and `sig_addr` are symmetric addresses of this PE.
-// Every thread of the scope makes the call with the same arguments; results come to all of them. PEs are in
-// reach of load and store; one that is not, a wrong number, or a kernel without a published state traps.
+// `dest`, `source` on the remote side, `target`, `ivar` and `sig_addr` are symmetric addresses of
+// this PE. Every thread of the scope makes the call with the same arguments; results come to all of
+// them. PEs are in reach of load and store; one that is not, a wrong number, or a kernel without a
+// published state traps.
 //
-// Memory model. Put and get are complete, on return, for the scope that made them: source and destination
-// may be used by its threads. Others see a put after the scope's `Quiet()`, after a put-with-signal by its
-// signal, or after a barrier. `Fence()` orders the scope's puts before its later stores, to any PE. Atomics
-// acquire and release one word, for all GPUs and CPUs of the node.
+// Memory model. Put and get are complete, on return, for the scope that made them: source and
+// destination may be used by its threads. Others see a put after the scope's `Quiet()`, after a
+// put-with-signal by its signal, or after a barrier. `Fence()` orders the scope's puts before its
+// later stores, to any PE. Atomics acquire and release one word, for all GPUs and CPUs of the node.
 #pragma once
 
 #include "mori/shmem/device/context.hpp"
@@ -147,8 +148,8 @@ MORI_DEVICE_FN T AtomicCompareSwap(T* target, T expected, T value, int pe) {
   return CompareSwap(Ptr(target, pe), expected, value);
 }
 
-/// All PEs meet: what the scopes' threads stored before is visible to all after. One barrier of a PE at a
-/// time. Each PE writes its epoch to all, and waits for all epochs: one way of latency.
+/// All PEs meet: what the scopes' threads stored before is visible to all after. One barrier of a
+/// PE at a time. Each PE writes its epoch to all, and waits for all epochs: one way of latency.
 template <typename Scope>
 MORI_DEVICE_FN void BarrierAll() {
   const DeviceContext& state = State();

@@ -1,5 +1,5 @@
-// The one file that knows compilers: nvcc, NVRTC and clang for NVIDIA and AMD GPUs, and a host compiler,
-// which reads the same headers for their types and their syntax.
+// The one file that knows compilers: nvcc, NVRTC and clang for NVIDIA and AMD GPUs, and a host
+// compiler, which reads the same headers for their types and their syntax.
 //
 // No vendor header and no standard header is included: NVRTC has neither, and clang needs none.
 #pragma once
@@ -20,6 +20,11 @@
 #define MORI_DEVICE __attribute__((device))
 #else
 #define MORI_DEVICE
+#endif
+#if defined(MORI_DEVICE_HOST)
+#define MORI_UNROLL
+#else
+#define MORI_UNROLL _Pragma("unroll")
 #endif
 #define MORI_DEVICE_FN MORI_DEVICE inline __attribute__((always_inline))
 

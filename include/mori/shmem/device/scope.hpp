@@ -1,5 +1,5 @@
-// Who takes part in an operation: one thread, a warp, or a block. Every thread of the scope makes the
-// call, with the same arguments.
+// Who takes part in an operation: one thread, a warp, or a block. Every thread of the scope makes
+// the call, with the same arguments.
 #pragma once
 
 #include "mori/shmem/device/platform.hpp"
