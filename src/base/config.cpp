@@ -285,7 +285,7 @@ const std::vector<Row>& Rows() {
        [](std::string_view text, Config& c) { return ParseBool(text, c.disable_jit); }},
       {{"MORI_SHMEM_BACKEND", "Whose memory the heap is, and where kernels run.",
         "auto, host, cuda or hip", "auto",
-        "auto takes host; cuda has host calls only, no kernels yet; hip is not available yet."},
+        "auto takes host; hip is not available yet."},
        "host",
        [](std::string_view text, Config& c) { return ParseName(text, kBackends, c.backend); }},
       {{"MORI_NODE_ID",

@@ -22,7 +22,7 @@ std::string ShownValue(const Variable& variable) {
 std::string LibraryInfo() {
   return fmt::format(
       "MORI Shmem {}\n"
-      "backends    host; cuda (heaps and host calls, no kernels yet); hip: not in this version\n"
+      "backends    host, cuda (MORI_SHMEM_BACKEND=cuda); hip: not in this version\n"
       "heap modes  static, vmm, isolation\n"
       "transports  p2p (load and store within a node); rdma: not in this version\n",
       MORI_SHMEM_VERSION);

@@ -2,7 +2,7 @@
 //
 // NVIDIA: inline PTX for each of them, since compilers drop scope or order of the generic forms
 // (docs/device.md). AMD: scoped builtins, and a hard wait after a release fence, which compilers
-// drop (compiled, not run). Host: the compiler's atomics.
+// drop (written, not compiled). Host: the compiler's atomics.
 #pragma once
 
 #include "mori/shmem/device/platform.hpp"
