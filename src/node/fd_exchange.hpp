@@ -63,8 +63,7 @@ class FdExchange {
   Result<UniqueFd> Broadcast(int mine, const Deadline& deadline);
 
  private:
-  FdExchange(Bootstrap* bootstrap, int index, int count)
-      : bootstrap_(bootstrap), index_(index), count_(count) {}
+  FdExchange(Bootstrap* bootstrap, int index, int count);
 
   Status CallFirst(const FdListener::Token& token, const Deadline& deadline);
   Status AcceptOthers(const FdListener& listener, const Deadline& deadline);
@@ -82,6 +81,7 @@ class FdExchange {
   Bootstrap* bootstrap_;
   int index_;
   int count_;
+  bool may_spin_;                  ///< a CPU for every PE of the node
   std::vector<UniqueFd> sockets_;  ///< of index 0: by index, own place empty; of others: one
 };
 

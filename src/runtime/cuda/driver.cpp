@@ -31,7 +31,7 @@ Result<const Driver*> Open() {
 
 }  // namespace
 
-Status Driver::Check(Result_ result, std::string_view what) const {
+Status Driver::Check(Code result, std::string_view what) const {
   if (result == kSuccess) return Status();
   const char* name = nullptr;
   const char* text = nullptr;

@@ -14,8 +14,8 @@
 
 namespace mori::shmem::cuda {
 
-using Result_ = int;  // CUresult
-using Device = int;   // CUdevice
+using Code = int;    // CUresult
+using Device = int;  // CUdevice
 using DevicePointer = std::uint64_t;
 using MemoryHandle = std::uint64_t;
 struct ContextRecord;
@@ -25,9 +25,9 @@ using Module = ModuleRecord*;
 struct StreamRecord;
 using Stream = StreamRecord*;
 
-inline constexpr Result_ kSuccess = 0;
-inline constexpr Result_ kErrorOutOfMemory = 2;
-inline constexpr Result_ kErrorNotFound = 500;
+inline constexpr Code kSuccess = 0;
+inline constexpr Code kErrorOutOfMemory = 2;
+inline constexpr Code kErrorNotFound = 500;
 
 inline constexpr int kAttributeVmmSupported =
     102;  // CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT…
@@ -97,18 +97,18 @@ inline constexpr unsigned kStreamNonBlocking = 1;
   ROW(stream_synchronize, "cuStreamSynchronize", (Stream))                                        \
   ROW(copy_async, "cuMemcpyAsync", (DevicePointer, DevicePointer, std::size_t, Stream))           \
   ROW(module_global, "cuModuleGetGlobal_v2", (DevicePointer*, std::size_t*, Module, const char*)) \
-  ROW(error_name, "cuGetErrorName", (Result_, const char**))                                      \
-  ROW(error_text, "cuGetErrorString", (Result_, const char**))
+  ROW(error_name, "cuGetErrorName", (Code, const char**))                                         \
+  ROW(error_text, "cuGetErrorString", (Code, const char**))
 
 /// The driver's functions. Thread-safe as the driver is.
 struct Driver {
-#define MORI_CUDA_DECLARE(field, name, arguments) Result_(*field) arguments = nullptr;
+#define MORI_CUDA_DECLARE(field, name, arguments) Code(*field) arguments = nullptr;
   MORI_CUDA_DRIVER_FUNCTIONS(MORI_CUDA_DECLARE)
 #undef MORI_CUDA_DECLARE
 
   /// Success, or an error that says what was tried and what the driver answered. Memory that is not
   /// there is kOutOfMemory, all else kSystem.
-  Status Check(Result_ result, std::string_view what) const;
+  Status Check(Code result, std::string_view what) const;
 };
 
 /// Opens and initialises `libcuda.so.1`, once a process. @return kUnsupported without the library,
