@@ -337,13 +337,42 @@ TEST(Surroundings, AFileSizeLimitIsExplained) {
   ExpectLimitExplained(RLIMIT_FSIZE, 1 << 20, "ulimit -f");
 }
 
+TEST(Surroundings, NoMemoryIsLocked) {
+  const auto body = [](const Pe& pe) {
+    const Limit limit(RLIMIT_MEMLOCK, 0);
+    pe.Init();
+    PE_CHECK(ShmemMalloc(1 << 20) != nullptr);
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  };
+  EXPECT_EQ(Failures(RunProcesses(2, body)), "");
+}
+
 TEST(Surroundings, ADescriptorLimitIsExplained) {
   for (rlim_t limit = 4; limit <= 10; ++limit)
     ExpectLimitExplained(RLIMIT_NOFILE, limit, "open files");
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)  // these reserve terabytes of addresses for themselves
+    !defined(__SANITIZE_THREAD__)  // these reserve terabytes of addresses, and need processes, for
+                                   // themselves
+/// Without a process or thread more for the user of PE 1: it says so, and PE 0 learns of it.
+TEST(Surroundings, AProcessLimitIsExplained) {
+  testing::Options options;
+  options.environment = {{"MORI_BOOTSTRAP_TIMEOUT", "2"}};
+  const auto body = [](const Pe& pe) {
+    if (pe.rank == 1) {
+      if (::getuid() == 0 && ::setuid(65534) != 0) return;  // the limit does not bind root
+      const rlimit limit{1, 1};
+      PE_CHECK_EQ(::setrlimit(RLIMIT_NPROC, &limit), 0);
+    }
+    PE_CHECK(pe.TryInit() != 0);
+    const std::string error = ShmemLastError();
+    PE_CHECK(pe.rank == 1 ? error.find("thread") != std::string::npos : NamesOne(error));
+  };
+  EXPECT_EQ(Failures(RunProcesses(2, body, options)), "");
+}
+
 TEST(Surroundings, AnAddressSpaceLimitOnOnePeIsToldToAll) {
   testing::Options options;
   options.environment = {{"MORI_SHMEM_HEAP_SIZE", "512M"}};

@@ -256,6 +256,11 @@ TEST_F(HostRuntimeTest, OtherBackendsAreRefusedByName) {
       hip.status().message(),
       "MORI_SHMEM_BACKEND=hip is not available in this version: set MORI_SHMEM_BACKEND=host or "
       "leave it unset");
+}
+
+// Not with the fixture, which counts descriptors: a driver that is there opens some.
+TEST(CudaRuntimeTest, WithoutADriverItIsRefusedWithTheReason) {
+  Config config;
   config.backend = Backend::kCuda;
   const auto cuda = MakeDeviceRuntime(config);
   if (cuda.ok()) GTEST_SKIP() << "there is a CUDA device";
