@@ -14,6 +14,8 @@ inline const mori::shmem::HostContext context{reinterpret_cast<std::uintptr_t>(h
 namespace mori::shmem::detail {
 __thread const HostContext* host_context = &context;
 std::byte* SlowPeerPointer(const void*, std::size_t, int, const char*) { std::abort(); }
+int SlowPut(void*, const void*, std::size_t, int, const char*) { std::abort(); }
+int SlowGet(void*, const void*, std::size_t, int, const char*) { std::abort(); }
 int LastCode() { return 1; }
 void CopyLarge(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 int ReportBadWord(const void*, const char*) { std::abort(); }

@@ -42,13 +42,14 @@ def test_views_of_freed_blocks_are_stale_and_no_crash(run_pes: PeRunner, mode: s
 @pytest.mark.parametrize("mode", MODES)
 def test_the_modes_say_what_they_are(run_pes: PeRunner, mode: str) -> None:
     code = """
+    import os
     join()
     info = shmem.shmem_info()
     assert f"heap     {os.environ['MORI_SHMEM_MODE']} mode" in info, info
     assert "mapping  " in info
     shmem.shmem_finalize()
     """
-    run_pes(1, "import os\n" + code, env=in_mode(mode)).succeeded()
+    run_pes(1, code, env=in_mode(mode)).succeeded()
 
 
 def test_flags_have_names(run_pes: PeRunner) -> None:
