@@ -2,65 +2,21 @@
 // the GPUs there are. Skipped without one.
 #include <gtest/gtest.h>
 
-#include <signal.h>
-
 #include <cstring>
 #include <random>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "support/run_pes.hpp"
+#include "support/cuda_pes.hpp"
 
 namespace mori::shmem {
 namespace {
 
-using testing::As;
-using testing::Failures;
-using testing::Options;
 using testing::Pe;
 
-/// In a process of its own: the driver does not work in the child of a process that has used it.
-bool HasCuda(std::string* why) {
-  Options options;
-  options.environment = {{"MORI_SHMEM_BACKEND", "cuda"}};
-  const auto outcome = testing::RunAlone(
-      [] {
-        if (ShmemInit() != 0) throw testing::PeFailure(ShmemLastError());
-        ShmemFinalize();
-      },
-      options);
-  *why = outcome.output;
-  return outcome.ok();
-}
-
-class CudaBackend : public ::testing::TestWithParam<std::tuple<const char*, As>> {
- protected:
-  void SetUp() override {
-    static std::string why;
-    static const bool has_cuda = HasCuda(&why);
-    if (!has_cuda) GTEST_SKIP() << "no CUDA device: " << why;
-  }
-
-  std::string Run(int size, const testing::Body& body) const {
-    Options options;
-    options.environment = {{"MORI_SHMEM_BACKEND", "cuda"},
-                           {"MORI_SHMEM_MODE", std::get<0>(GetParam())},
-                           {"MORI_SHMEM_HEAP_SIZE", "64M"},
-                           {"MORI_SHMEM_VMM_CHUNK_SIZE", "2M"}};
-    return Failures(testing::RunAs(std::get<1>(GetParam()), size, body, options));
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(Heap, CudaBackend,
-                         ::testing::Combine(::testing::Values("static", "vmm", "isolation"),
-                                            ::testing::Values(As::kProcesses, As::kThreads)),
-                         [](const auto& parameter) {
-                           const bool are_processes =
-                               std::get<1>(parameter.param) == As::kProcesses;
-                           return std::string(std::get<0>(parameter.param)) +
-                                  (are_processes ? "Processes" : "Threads");
-                         });
+class CudaBackend : public testing::CudaPes {};
+INSTANTIATE_TEST_SUITE_P(Heap, CudaBackend, testing::EveryModeAndKind(),
+                         testing::NameOfModeAndKind);
 
 /// Bytes that tell PE, round and place apart.
 std::vector<std::uint8_t> Pattern(int pe, int round, std::size_t bytes) {

@@ -10,16 +10,13 @@
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "support/run_pes.hpp"
+#include "support/cuda_pes.hpp"
 
 namespace mori::shmem {
 namespace {
 
-using testing::As;
-using testing::Options;
 using testing::Pe;
 
 /// What the tests themselves need of the driver.
@@ -103,46 +100,18 @@ class GpuPe {
   std::uint64_t* errors;
 };
 
-class CudaKernels : public ::testing::TestWithParam<std::tuple<const char*, As>> {
+class CudaKernels : public testing::CudaPes {
  protected:
   void SetUp() override {
-    std::string why;
-    Options options;
-    options.environment = {{"MORI_SHMEM_BACKEND", "cuda"}};
-    const auto probe = testing::RunAlone(
-        [] {
-          if (ShmemInit() != 0) throw testing::PeFailure(ShmemLastError());
-          ShmemFinalize();
-        },
-        options);
-    if (!probe.ok()) GTEST_SKIP() << "no CUDA device: " << probe.output;
+    CudaPes::SetUp();
+    if (IsSkipped()) return;
     if (std::string(MORI_GPU_KERNELS).empty()) GTEST_SKIP() << "no nvcc to compile kernels with";
-    if (std::get<1>(GetParam()) == As::kProcesses &&
-        std::getenv("CUDA_MPS_PIPE_DIRECTORY") == nullptr)
+    if (as() == testing::As::kProcesses && std::getenv("CUDA_MPS_PIPE_DIRECTORY") == nullptr)
       GTEST_SKIP() << "kernels of processes that wait for each other need MPS";
   }
-
-  std::string Run(int size, const testing::Body& body) const {
-    Options options;
-    // Eager: loading a kernel later waits for kernels that run, and they may wait for this one.
-    options.environment = {{"CUDA_MODULE_LOADING", "EAGER"},
-                           {"MORI_SHMEM_BACKEND", "cuda"},
-                           {"MORI_SHMEM_MODE", std::get<0>(GetParam())},
-                           {"MORI_SHMEM_HEAP_SIZE", "64M"},
-                           {"MORI_SHMEM_VMM_CHUNK_SIZE", "2M"}};
-    return Failures(testing::RunAs(std::get<1>(GetParam()), size, body, options));
-  }
 };
-
-INSTANTIATE_TEST_SUITE_P(Modes, CudaKernels,
-                         ::testing::Combine(::testing::Values("static", "vmm", "isolation"),
-                                            ::testing::Values(As::kThreads, As::kProcesses)),
-                         [](const auto& parameter) {
-                           const bool are_processes =
-                               std::get<1>(parameter.param) == As::kProcesses;
-                           return std::string(std::get<0>(parameter.param)) +
-                                  (are_processes ? "Processes" : "Threads");
-                         });
+INSTANTIATE_TEST_SUITE_P(Modes, CudaKernels, testing::EveryModeAndKind(),
+                         testing::NameOfModeAndKind);
 
 TEST_P(CudaKernels, KnowTheirPe) {
   EXPECT_EQ(Run(2,

@@ -22,12 +22,14 @@
 #include "base/fault_point.hpp"
 #include "bootstrap/socket.hpp"
 #include "bootstrap/unique_id.hpp"
+#include "support/limit.hpp"
 #include "support/run_pes.hpp"
 
 namespace mori::shmem {
 namespace {
 
 using testing::Failures;
+using testing::Limit;
 using testing::Outcome;
 using testing::Pe;
 using testing::RunProcesses;
@@ -294,22 +296,6 @@ TEST(Surroundings, AnExecutedProgramInheritsNoDescriptor) {
   EXPECT_EQ(Failures(outcomes), "");
 }
 
-/// A limit while this exists. What looks for leaks at the exit needs descriptors again.
-class Limit {
- public:
-  Limit(int resource, rlim_t value) : resource_(static_cast<__rlimit_resource>(resource)) {
-    PE_CHECK_EQ(::getrlimit(resource_, &before_), 0);
-    const rlimit limit{value, before_.rlim_max};
-    PE_CHECK_EQ(::setrlimit(resource_, &limit), 0);
-  }
-  Limit(const Limit&) = delete;
-  ~Limit() { ::setrlimit(resource_, &before_); }
-
- private:
-  __rlimit_resource resource_;
-  rlimit before_{};
-};
-
 /// Whether an error says that it comes from PE 1, of one step of init or the other.
 bool NamesOne(const std::string& error) {
   return error.find("rank 1") != std::string::npos || error.find("PE 1 (") != std::string::npos;
@@ -317,7 +303,7 @@ bool NamesOne(const std::string& error) {
 
 /// A limit on PE 1 alone: it gets an error with `part`, PE 0 an error that names rank 1 or what it
 /// said.
-void ExpectLimitExplained(int resource, rlim_t value, const std::string& part) {
+void ExpectLimitExplained(__rlimit_resource resource, rlim_t value, const std::string& part) {
   testing::Options options;
   // Static: the other modes make no memory at init.
   options.environment = {{"MORI_BOOTSTRAP_TIMEOUT", "2"}, {"MORI_SHMEM_MODE", "static"}};

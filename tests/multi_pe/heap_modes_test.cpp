@@ -9,11 +9,13 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/fault_point.hpp"
+#include "support/limit.hpp"
 #include "support/run_pes.hpp"
 
 namespace mori::shmem {
@@ -289,22 +291,6 @@ TEST_P(Growing, AccessBeyondTheBlocksIsAnError) {
   EXPECT_EQ(Failures(testing::RunProcesses(2, body, InMode(GetParam()))), "");
 }
 
-/// A limit of one PE alone, for as long as this exists.
-class OnOnePe {
- public:
-  OnOnePe(bool applies, __rlimit_resource resource, rlim_t value) : resource_(resource) {
-    PE_CHECK_EQ(::getrlimit(resource_, &before_), 0);
-    const rlimit limit{value, before_.rlim_max};
-    if (applies) PE_CHECK_EQ(::setrlimit(resource_, &limit), 0);
-  }
-  OnOnePe(const OnOnePe&) = delete;
-  ~OnOnePe() { ::setrlimit(resource_, &before_); }
-
- private:
-  __rlimit_resource resource_;
-  rlimit before_{};
-};
-
 /// All PEs get the error of the one that has no memory to give, and go on as if nothing had
 /// happened.
 TEST_P(Growing, MemoryExhaustedOnOnePeIsAnErrorOnAll) {
@@ -319,7 +305,8 @@ TEST_P(Growing, MemoryExhaustedOnOnePeIsAnErrorOnAll) {
     const HeapStats before = Stats();
     const std::size_t mapped = MappedBytes();
     {
-      const OnOnePe limited(pe.rank == 1, RLIMIT_FSIZE, limit);
+      std::optional<testing::Limit> limited;
+      if (pe.rank == 1) limited.emplace(RLIMIT_FSIZE, limit);
       PE_CHECK(ShmemMalloc(4 * kChunk) == nullptr);
       PE_CHECK_EQ(ShmemLastErrorCode(), static_cast<int>(ErrorCode::kOutOfMemory));
       PE_CHECK(LastErrorHas("ulimit -f"));
@@ -350,8 +337,8 @@ TEST_P(Growing, ADescriptorLimitOnOnePeIsAnErrorOnAll) {
       for (int more = 0; more <= 40; ++more) {
         void* block = nullptr;
         {
-          const OnOnePe limited(pe.rank == victim, RLIMIT_NOFILE,
-                                static_cast<rlim_t>(lowest + more));
+          std::optional<testing::Limit> limited;
+          if (pe.rank == victim) limited.emplace(RLIMIT_NOFILE, static_cast<rlim_t>(lowest + more));
           block = ShmemMalloc(3 * kChunk);
         }
         if (block == nullptr) {
