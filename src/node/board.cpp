@@ -180,6 +180,11 @@ int Board::FirstLost() const {
   return static_cast<int>(shared_->first_lost.load(std::memory_order_acquire)) - 1;
 }
 
+const std::uint32_t* Board::first_lost_word() const {
+  static_assert(sizeof(shared_->first_lost) == sizeof(std::uint32_t));
+  return reinterpret_cast<const std::uint32_t*>(&shared_->first_lost);
+}
+
 Status Board::LostStatus() const {
   return Error(ErrorCode::kPeerLost, "PE {} is lost", FirstLost());
 }

@@ -57,6 +57,8 @@ class Board {
   void MarkLost(int pe);
   /// The PE marked lost first; -1 while none is. Thread-safe, one load.
   int FirstLost() const;
+  /// The word behind it: 0, or 1 + that PE. For kernels to look at, as long as the board lives.
+  const std::uint32_t* first_lost_word() const;
 
   /// Whether a waiting thread may spin: a CPU for every PE of the node.
   bool may_spin() const { return may_spin_; }

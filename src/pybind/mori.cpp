@@ -220,11 +220,12 @@ void RegisterTransfers(py::module_& module) {
 template <typename T>
 T* RequireWord(Address target, int pe, const char* what) {
   T* word = At<T>(target);
-  if (detail::PeerWord(word, pe, what) == nullptr) throw Failure(detail::LastCode());
+  if (detail::FastPeerWord(word, pe) == nullptr)
+    Check(detail::CheckWord(word, sizeof(T), pe, what));
   return word;
 }
 
-/// A word of this PE, which waits and tests read directly.
+/// A word of this PE.
 template <typename T>
 const T* RequireOwnWord(Address ivar, const char* what) {
   return RequireWord<T>(ivar, ShmemMyPe(), what);

@@ -5,11 +5,6 @@
 
 namespace mori::shmem {
 
-Result<DeviceRuntime::Symbol> DeviceRuntime::FindSymbol(void*, const char*) const {
-  return Error(ErrorCode::kUnsupported, "the {} backend has no device modules",
-               BackendName(backend()));
-}
-
 Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config) {
   if (config.backend == Backend::kAuto || config.backend == Backend::kHost) {
     return std::unique_ptr<DeviceRuntime>(std::make_unique<HostRuntime>());

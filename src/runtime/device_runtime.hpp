@@ -13,6 +13,7 @@
 #include "base/config.hpp"
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
+#include "runtime/device_kernels.hpp"
 
 namespace mori::shmem {
 
@@ -75,13 +76,8 @@ class DeviceRuntime {
   /// Copies between memory of this runtime, as far as it is mapped here, and the host's. Complete
   /// when it returns. Thread-safe.
   virtual Status Copy(void* to, const void* from, std::uint64_t bytes) const = 0;
-  /// A variable of a module that the device's driver has loaded.
-  struct Symbol {
-    void* address = nullptr;
-    std::uint64_t bytes = 0;
-  };
-  /// @return kInvalidArgument if the module has no such variable, kUnsupported without modules
-  virtual Result<Symbol> FindSymbol(void* module, const char* name) const;
+  /// Modules and streams; null where there are none. Borrowed.
+  virtual DeviceKernels* kernels() const { return nullptr; }
 };
 
 /// The backend that `config` asks for; `auto` takes the host. A GPU backend takes the calling

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/log.hpp"
+#include "shmem/linked_states.hpp"
+
 namespace mori::shmem {
 namespace {
 
@@ -11,6 +14,7 @@ constexpr const char* kSymbol = "globalGpuStates";
 }  // namespace
 
 Result<std::unique_ptr<DeviceState>> DeviceState::Create(const SpaceParts& parts, const Heap& heap,
+                                                         const std::uint32_t* first_lost,
                                                          const Deadline& deadline) {
   const auto n_pes = static_cast<std::uint64_t>(parts.world_size);
   if (n_pes > device::kMaxKernelPes) {
@@ -18,40 +22,87 @@ Result<std::unique_ptr<DeviceState>> DeviceState::Create(const SpaceParts& parts
                  "{} PEs are more than the {} that kernels can synchronise", n_pes,
                  device::kMaxKernelPes);
   }
-  // Epochs, and the two tables behind them, in one piece per PE.
-  constexpr std::uint64_t kTableBytes = device::kMaxKernelPes * sizeof(std::uint64_t);
-  const std::uint64_t bytes = std::max(3 * kTableBytes, parts.runtime->GranularityBytes());
+  const std::uint64_t granularity = parts.runtime->GranularityBytes();
+  const std::uint64_t bytes =
+      (sizeof(device::SyncWords) + device::kMaxKernelPes * sizeof(device::PeAddresses) +
+       granularity - 1) /
+      granularity * granularity;
   MORI_ASSIGN_OR_RETURN(auto space, SymmetricSpace::Reserve(parts, bytes));
   MORI_RETURN_IF_ERROR(space->Add({{0, bytes}}, HeapType::kUncached, deadline));
-
-  std::vector<std::uint64_t> tables(3 * device::kMaxKernelPes, 0);
-  for (std::uint64_t pe = 0; pe < n_pes; ++pe) {
-    tables[device::kMaxKernelPes + pe] = reinterpret_cast<std::uintptr_t>(heap.peer_bases()[pe]);
-    tables[2 * device::kMaxKernelPes + pe] =
-        reinterpret_cast<std::uintptr_t>(space->peer_bases()[pe]);
-  }
-  std::byte* base = space->base();
-  MORI_RETURN_IF_ERROR(parts.runtime->Copy(base, tables.data(), 3 * kTableBytes));
+  const std::vector<std::byte> zeros(sizeof(device::SyncWords));
+  MORI_RETURN_IF_ERROR(parts.runtime->Copy(space->base(), zeros.data(), zeros.size()));
 
   std::unique_ptr<DeviceState> state(new DeviceState(parts.runtime, std::move(space)));
-  state->context_ = {device::kContextMagic,
-                     reinterpret_cast<std::uintptr_t>(heap.base()),
-                     reinterpret_cast<const device::u64*>(base + kTableBytes),
-                     reinterpret_cast<const device::u64*>(base + 2 * kTableBytes),
-                     static_cast<device::u32>(parts.pe),
-                     static_cast<device::u32>(parts.world_size)};
+  MORI_RETURN_IF_ERROR(state->FillTables(parts, heap));
+  state->WatchLost(first_lost);
+  state->context_.magic = device::kContextMagic;
+  state->context_.heap_base = reinterpret_cast<std::uintptr_t>(heap.base());
+  state->context_.my_pe = static_cast<device::u32>(parts.pe);
+  state->context_.n_pes = static_cast<device::u32>(parts.world_size);
+  state->kernels_ = LibraryKernels::Load(state->device_);
+  if (state->kernels_.ok()) {
+    MORI_RETURN_IF_ERROR(state->Publish((*state->kernels_)->module()));
+  } else if (state->kernels_.status().code() != ErrorCode::kUnsupported) {
+    return state->kernels_.status();
+  }
+  LinkedStates::Instance().Publish(state->device_, parts.runtime->ordinal(), state->context_);
   return state;
 }
 
-Status DeviceState::Publish(void* module) const {
-  MORI_ASSIGN_OR_RETURN(const auto symbol, runtime_->FindSymbol(module, kSymbol));
-  if (symbol.bytes != sizeof context_) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "{} of this module has {} bytes, not {}: it was compiled with headers of another "
-                 "version",
-                 kSymbol, symbol.bytes, sizeof context_);
+DeviceState::~DeviceState() {
+  LinkedStates::Instance().Withdraw(device_);
+  if (is_over_ == nullptr) return;
+  constexpr device::u32 kOver = 1;
+  if (const Status marked = runtime_->Copy(is_over_, &kOver, sizeof kOver); !marked.ok())
+    LogDebug("kernels are not told that their PE has finalized: {}", marked.message());
+}
+
+Status DeviceState::FillTables(const SpaceParts& parts, const Heap& heap) {
+  const auto n_pes = static_cast<std::size_t>(parts.world_size);
+  std::vector<device::PeAddresses> pes;
+  for (std::size_t pe = 0; pe < n_pes; ++pe) {
+    pes.push_back({reinterpret_cast<std::uintptr_t>(heap.peer_bases()[pe]),
+                   reinterpret_cast<std::uintptr_t>(space_->peer_bases()[pe])});
   }
-  return runtime_->Copy(symbol.address, &context_, sizeof context_);
+  std::ranges::copy_n(pes.begin(),
+                      static_cast<std::ptrdiff_t>(std::min<std::size_t>(n_pes, device::kNearPes)),
+                      context_.near_pes);
+  // Behind the words that kernels meet by, which fill less than their piece of memory.
+  std::byte* const table = space_->base() + sizeof(device::SyncWords);
+  context_.pes = reinterpret_cast<const device::PeAddresses*>(table);
+  MORI_RETURN_IF_ERROR(runtime_->Copy(table, pes.data(), n_pes * sizeof pes[0]));
+  // A kernel may be launched after finalize by mistake: it then finds the mark here.
+  MORI_ASSIGN_OR_RETURN(is_over_, device_->AllocateForever(sizeof(device::u32)));
+  context_.is_over = static_cast<const device::u32*>(is_over_);
+  return Status();
+}
+
+void DeviceState::WatchLost(const std::uint32_t* first_lost) {
+  auto mapped = device_->MapHost(const_cast<std::uint32_t*>(first_lost), sizeof *first_lost);
+  if (mapped.ok()) {
+    first_lost_ = std::move(*mapped);
+    context_.first_lost = static_cast<const device::u32*>(first_lost_.get());
+  } else {
+    LogWarn("kernels of this PE will wait for lost PEs for ever: {}", mapped.status().message());
+  }
+}
+
+Status DeviceState::PublishTo(const Result<DeviceKernels::Symbol>& symbol) const {
+  MORI_RETURN_IF_ERROR(symbol.status());
+  if (symbol->bytes != sizeof context_) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "{} has {} bytes there, not {}: it was compiled with headers of another version",
+                 kSymbol, symbol->bytes, sizeof context_);
+  }
+  return runtime_->Copy(symbol->address, &context_, sizeof context_);
+}
+
+Status DeviceState::Publish(void* module) const {
+  return PublishTo(device_->FindSymbol(module, kSymbol));
+}
+
+Status DeviceState::PublishToLibrary(void* library) const {
+  return PublishTo(device_->FindSymbolInLibrary(library, kSymbol));
 }
 
 }  // namespace mori::shmem

@@ -5,28 +5,46 @@
 
 #include "heap/heap.hpp"
 #include "mori/shmem/device/context.hpp"
+#include "shmem/library_kernels.hpp"
 
 namespace mori::shmem {
 
-/// Synchronisation words of all PEs, and the tables that a `DeviceContext` points to. Lives as long
-/// as the world; modules that were initialised are of no use after it.
+/// Synchronisation words of all PEs, and what a `DeviceContext` points to. Kernels of modules that
+/// were initialised find a mark after it, and end with a message when run.
 class DeviceState {
  public:
-  /// Collective. @return kUnsupported for more PEs than kernels can synchronise
+  /// Collective. `first_lost` is the host's mark of lost PEs, for waiting kernels to look at.
+  /// @return kUnsupported for more PEs than kernels can synchronise
   static Result<std::unique_ptr<DeviceState>> Create(const SpaceParts& parts, const Heap& heap,
+                                                     const std::uint32_t* first_lost,
                                                      const Deadline& deadline);
+  ~DeviceState();
+  DeviceState(const DeviceState&) = delete;
+  DeviceState& operator=(const DeviceState&) = delete;
 
-  /// Copies the context to `globalGpuStates` of a module that the driver has loaded. Local.
-  /// @return kInvalidArgument for a module without that symbol, or with one of another version
+  /// Copies the context to `globalGpuStates` of a module, or a library, that the driver has loaded.
+  /// Local. @return kInvalidArgument for one without that symbol, or of another version
   Status Publish(void* module) const;
+  Status PublishToLibrary(void* library) const;
+
+  /// Of this PE; an error in a build without them.
+  const Result<std::unique_ptr<LibraryKernels>>& kernels() const { return kernels_; }
 
  private:
   DeviceState(DeviceRuntime* runtime, std::unique_ptr<SymmetricSpace> space)
-      : runtime_(runtime), space_(std::move(space)) {}
+      : runtime_(runtime), device_(runtime->kernels()), space_(std::move(space)) {}
+
+  Status FillTables(const SpaceParts& parts, const Heap& heap);
+  void WatchLost(const std::uint32_t* first_lost);
+  Status PublishTo(const Result<DeviceKernels::Symbol>& symbol) const;
 
   DeviceRuntime* runtime_;
+  DeviceKernels* device_;
   std::unique_ptr<SymmetricSpace> space_;
+  std::shared_ptr<void> first_lost_;  ///< where kernels reach the mark; null if they cannot
+  void* is_over_ = nullptr;           ///< on the device, never given back
   device::DeviceContext context_{};
+  Result<std::unique_ptr<LibraryKernels>> kernels_ = Status(ErrorCode::kInternal, "not loaded");
 };
 
 }  // namespace mori::shmem

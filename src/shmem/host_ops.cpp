@@ -1,87 +1,93 @@
 // Out-of-line parts of the inline operations: what is not the common case.
 #include "mori/shmem/host_ops.hpp"
 
-#include "node/waiter.hpp"
 #include "shmem/last_error.hpp"
 #include "shmem/registry.hpp"
+#include "shmem/symmetric_address.hpp"
+#include "shmem/wait.hpp"
 
 namespace mori::shmem {
 namespace {
 
-Status WhyNoPointer(const World& world, const void* address, std::size_t bytes, int pe) {
-  if (pe < 0 || pe >= world.n_pes()) {
-    return Error(ErrorCode::kInvalidArgument, "PE {} is out of range: there are PEs 0 to {}", pe,
-                 world.n_pes() - 1);
-  }
-  const auto offset = world.heap().OffsetOf(address);
-  if (!offset) {
-    return Error(ErrorCode::kInvalidArgument, "{} is no symmetric address: the heap is [{}, +{})",
-                 address, static_cast<const void*>(world.heap().base()),
-                 FormatByteSize(world.heap().bytes()));
-  }
-  if (bytes <= world.heap().bytes() - *offset) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "{} bytes at {} are in no live block of the heap, and this heap has memory for "
-                 "blocks only (MORI_SHMEM_MODE={})",
-                 bytes, address, HeapModeName(world.heap().mode()));
-  }
-  return Error(ErrorCode::kInvalidArgument, "{} bytes at {} leave the heap, [{}, +{})", bytes,
-               address, static_cast<const void*>(world.heap().base()),
-               FormatByteSize(world.heap().bytes()));
+int LastCode() { return static_cast<int>(LastErrorCode()); }
+
+/// The calling thread's world, which it binds this thread to if it can; null with the error
+/// reported.
+World* FindWorld(const char* what) {
+  World* world = Registry::Instance().Current();
+  if (world == nullptr) Report(what, Registry::Instance().NoWorld());
+  return world;
 }
 
 /// Where the peer's copy is, whatever kind of memory that is; null with the error reported.
 std::byte* Find(const void* address, std::size_t bytes, int pe, const char* what, World** world) {
-  *world = Registry::Instance().Current();  // binds this thread if it can be
-  if (*world == nullptr) {
-    Report(what, Registry::Instance().NoWorld());
-    return nullptr;
-  }
-  if (pe >= 0 && pe < (*world)->n_pes()) {
-    if (std::byte* pointer = (*world)->heap().Translate(address, bytes, pe)) return pointer;
-  }
-  Report(what, WhyNoPointer(**world, address, bytes, pe));
+  *world = FindWorld(what);
+  if (*world == nullptr) return nullptr;
+  const auto found = FindMapped(**world, address, bytes, pe);
+  if (found.ok()) return *found;
+  Report(what, found.status());
   return nullptr;
 }
 
-/// Waits until the word compares as wanted, watching the peers of `world`, if any.
+/// The word as it is now, read by the device where it is the device's.
 template <typename T>
-Status WaitFor(const World& world, const T* word, Cmp cmp, T value) {
-  Waiter waiter(world.may_spin());
-  while (!ShmemTest(word, cmp, value)) {
-    if (waiter.phase() != Waiter::Phase::kSpin) {
-      // A signal that the lost PE had sent before is in memory by now: look once more before giving
-      // up.
-      if (Status health = world.Health(); !health.ok())
-        return ShmemTest(word, cmp, value) ? Status() : health;
-    }
-    waiter.Pause();
+Result<T> Read(const World& world, const T* word) {
+  if (world.runtime().IsHostMemory() || !world.heap().OffsetOf(word))
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  T value{};
+  MORI_RETURN_IF_ERROR(world.runtime().Copy(&value, word, sizeof value));
+  return value;
+}
+
+template <typename T>
+Status WaitForWord(const World& world, const T* word, Cmp cmp, T value) {
+  Status failed;
+  const Status waited = WaitUntilHolds(world, [&] {
+    const auto seen = Read(world, word);
+    if (!seen.ok()) failed = seen.status();
+    return !seen.ok() || detail::Holds(*seen, cmp, value);
+  });
+  return waited.ok() ? failed : waited;
+}
+
+/// On a word of the host's, with the order that the inline atomics have.
+template <typename T>
+T HostAtomic(detail::AtomicOp op, T* word, T value, T expected) {
+  using detail::AtomicOp;
+  switch (op) {
+    case AtomicOp::kFetch: return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    case AtomicOp::kSet: __atomic_store_n(word, value, __ATOMIC_RELEASE); return T{};
+    case AtomicOp::kFetchAdd: return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+    case AtomicOp::kFetchAnd: return __atomic_fetch_and(word, value, __ATOMIC_ACQ_REL);
+    case AtomicOp::kFetchOr: return __atomic_fetch_or(word, value, __ATOMIC_ACQ_REL);
+    case AtomicOp::kFetchXor: return __atomic_fetch_xor(word, value, __ATOMIC_ACQ_REL);
+    case AtomicOp::kSwap: return __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL);
+    case AtomicOp::kCompareSwap: break;
   }
-  return Status();
+  __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  return expected;
+}
+
+Result<std::uint64_t> DoAtomic(const World& world, detail::AtomicOp op, std::byte* word, int bytes,
+                               std::uint64_t value, std::uint64_t expected) {
+  if (!world.runtime().IsHostMemory()) {
+    MORI_ASSIGN_OR_RETURN(Streams * streams, world.streams());
+    return streams->Atomic(op, bytes, word, value, expected);
+  }
+  if (bytes == 8) return HostAtomic(op, reinterpret_cast<std::uint64_t*>(word), value, expected);
+  return std::uint64_t{HostAtomic(op, reinterpret_cast<std::uint32_t*>(word),
+                                  static_cast<std::uint32_t>(value),
+                                  static_cast<std::uint32_t>(expected))};
 }
 
 template <typename T>
 Status WaitForBits(const World& world, const void* word, Cmp cmp, std::uint64_t bits) {
-  if (!world.runtime().IsHostMemory()) {
-    return Error(ErrorCode::kUnsupported, "the host cannot wait on memory of a device");
-  }
-  return WaitFor(world, static_cast<const T*>(word), cmp, static_cast<T>(bits));
+  return WaitForWord(world, static_cast<const T*>(word), cmp, static_cast<T>(bits));
 }
 
 }  // namespace
 
 namespace detail {
-
-std::byte* SlowPeerPointer(const void* address, std::size_t bytes, int pe, const char* what) {
-  World* world = nullptr;
-  std::byte* pointer = Find(address, bytes, pe, what, &world);
-  if (pointer == nullptr || world->runtime().IsHostMemory()) return pointer;
-  Report(what, Error(ErrorCode::kUnsupported,
-                     "the heap is memory of a device ({} backend), where the host can put and get "
-                     "only",
-                     BackendName(world->runtime().backend())));
-  return nullptr;
-}
 
 std::byte* MappedPointer(const void* address, std::size_t bytes, int pe, const char* what) {
   World* world = nullptr;
@@ -100,8 +106,6 @@ int SlowGet(void* dest, const void* source, std::size_t bytes, int pe, const cha
   return from == nullptr ? LastCode() : Report(what, world->runtime().Copy(dest, from, bytes));
 }
 
-int LastCode() { return static_cast<int>(LastErrorCode()); }
-
 int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value) {
   const World* world = Registry::Instance().Current();
   if (world == nullptr) {
@@ -118,9 +122,60 @@ int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t
   return Report("wait_until", status);
 }
 
-int ReportBadWord(const void* address, const char* what) {
-  return Report(what, Error(ErrorCode::kInvalidArgument,
-                            "{} is not aligned to the size of the word", address));
+int SlowAtomic(AtomicOp op, const void* address, int bytes, std::uint64_t value,
+               std::uint64_t expected, int pe, const char* what, std::uint64_t* found) {
+  *found = 0;
+  const World* world = FindWorld(what);
+  if (world == nullptr) return LastCode();
+  const auto width = static_cast<std::uint64_t>(bytes);
+  return Report(what, [&]() -> Status {
+    MORI_RETURN_IF_ERROR(shmem::CheckWord(address, width));
+    MORI_ASSIGN_OR_RETURN(std::byte * word, FindMapped(*world, address, width, pe));
+    MORI_ASSIGN_OR_RETURN(*found, DoAtomic(*world, op, word, bytes, value, expected));
+    return Status();
+  }());
+}
+
+int CheckWord(const void* address, int bytes, int pe, const char* what) {
+  const World* world = FindWorld(what);
+  if (world == nullptr) return LastCode();
+  const auto width = static_cast<std::uint64_t>(bytes);
+  const Status aligned = shmem::CheckWord(address, width);
+  return Report(what, aligned.ok() ? FindMapped(*world, address, width, pe).status() : aligned);
+}
+
+int SlowPutSignal(void* dest, const void* source, std::size_t bytes, std::uint64_t* sig_addr,
+                  std::uint64_t signal, SignalOp op, int pe) {
+  constexpr const char* kName = "put-with-signal";
+  const World* world = FindWorld(kName);
+  if (world == nullptr) return LastCode();
+  return Report(kName, [&]() -> Status {
+    MORI_RETURN_IF_ERROR(shmem::CheckWord(sig_addr, sizeof signal));
+    MORI_ASSIGN_OR_RETURN(std::byte * word, FindMapped(*world, sig_addr, sizeof signal, pe));
+    MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(*world, dest, bytes, pe));
+    MORI_RETURN_IF_ERROR(world->runtime().Copy(to, source, bytes));
+    return DoAtomic(*world, op == SignalOp::kSet ? AtomicOp::kSet : AtomicOp::kFetchAdd, word,
+                    sizeof signal, signal, 0)
+        .status();
+  }());
+}
+
+std::uint64_t SlowRead(const void* ivar, int bytes, const char* what) {
+  const World* world = FindWorld(what);
+  if (world == nullptr) return 0;
+  std::uint64_t bits = 0;
+  Status status;
+  if (bytes == 4) {
+    const auto word = Read(*world, static_cast<const std::uint32_t*>(ivar));
+    status = word.status();
+    if (word.ok()) bits = *word;
+  } else {
+    const auto word = Read(*world, static_cast<const std::uint64_t*>(ivar));
+    status = word.status();
+    if (word.ok()) bits = *word;
+  }
+  Report(what, status);
+  return bits;
 }
 
 }  // namespace detail

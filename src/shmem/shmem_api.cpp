@@ -7,6 +7,7 @@
 #include "shmem/info.hpp"
 #include "shmem/last_error.hpp"
 #include "shmem/launch.hpp"
+#include "shmem/linked_states.hpp"
 #include "shmem/registry.hpp"
 
 namespace mori::shmem {
@@ -49,6 +50,7 @@ Status Init(int rank, int size, const UniqueId& id) {
 /// `call` on the thread's world, or the error of having none.
 template <typename Call>
 int OnWorld(const char* name, Call call) {
+  LinkedStates::Instance().Retry();
   World* world = Registry::Instance().Current();
   return Report(name, world != nullptr ? call(*world) : Registry::Instance().NoWorld());
 }
@@ -236,6 +238,11 @@ int ShmemBarrierAll() {
 
 int ShmemModuleInit(void* module) {
   return OnWorld("shmem_module_init", [&](const World& world) { return world.InitModule(module); });
+}
+
+int ShmemLibraryInit(void* library) {
+  return OnWorld("shmem_library_init",
+                 [&](const World& world) { return world.InitLibrary(library); });
 }
 
 const char* ShmemLastError() { return LastErrorText().c_str(); }

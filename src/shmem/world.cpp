@@ -11,6 +11,7 @@
 #include "base/machine.hpp"
 #include "bootstrap/rendezvous_messages.hpp"
 #include "bootstrap/socket_bootstrap.hpp"
+#include "shmem/wait.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -217,9 +218,27 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
   const SpaceParts parts{runtime_.get(), p2p_.get(), rank_, size_, agree};
   MORI_ASSIGN_OR_RETURN(heap_, MakeHeap(config_, parts));
   if (!runtime_->IsHostMemory()) {
-    MORI_ASSIGN_OR_RETURN(device_state_, DeviceState::Create(parts, *heap_, deadline));
+    MORI_ASSIGN_OR_RETURN(device_state_,
+                          DeviceState::Create(parts, *heap_, board_->first_lost_word(), deadline));
   }
+  streams_ = MakeStreams();
   return Status();
+}
+
+Result<std::unique_ptr<Streams>> World::MakeStreams() {
+  if (device_state_ != nullptr) {
+    MORI_RETURN_IF_ERROR(device_state_->kernels().status());
+    return MakeDeviceStreams(device_state_->kernels()->get(), size_);
+  }
+  return MakeHostStreams({heap_.get(), rank_, size_, [this] { return BarrierAll(); },
+                          [this](const std::uint64_t* word, Cmp cmp, std::uint64_t value) {
+                            return WaitFor(*this, word, cmp, value);
+                          }});
+}
+
+Result<Streams*> World::streams() const {
+  MORI_RETURN_IF_ERROR(streams_.status());
+  return streams_->get();
 }
 
 void World::Publish() {
@@ -391,8 +410,11 @@ Status World::Free(void* ptr) {
 }
 
 Status World::BarrierAll() {
+  // A fault of the device keeps nobody waiting: the others get their barrier.
+  const Status posted = streams_.ok() ? (*streams_)->Complete() : Status();
   // The agreement publishes with release and acquire, which is all that load/store transports need.
-  return Agree(Proposal{}, "shmem_barrier_all");
+  const Status agreed = Agree(Proposal{}, "shmem_barrier_all");
+  return agreed.ok() ? posted : agreed;
 }
 
 Status World::Finalize() {
@@ -428,6 +450,14 @@ Status World::InitModule(void* module) const {
                  BackendName(runtime_->backend()));
   }
   return device_state_->Publish(module);
+}
+
+Status World::InitLibrary(void* library) const {
+  if (device_state_ == nullptr) {
+    return Error(ErrorCode::kUnsupported, "the {} backend has no device libraries",
+                 BackendName(runtime_->backend()));
+  }
+  return device_state_->PublishToLibrary(library);
 }
 
 Status World::RegisterBuffer(const void* ptr, std::uint64_t bytes) {

@@ -15,6 +15,7 @@
 #include "node/board.hpp"
 #include "shmem/device_state.hpp"
 #include "shmem/drop_box.hpp"
+#include "shmem/streams.hpp"
 #include "transport/transport.hpp"
 
 namespace mori::shmem {
@@ -63,6 +64,9 @@ class World {
 
   /// Local calls.
   Status InitModule(void* module) const;
+  Status InitLibrary(void* library) const;
+  /// What this PE puts on streams. @return kUnsupported in a build without kernels
+  Result<Streams*> streams() const;
   Status RegisterBuffer(const void* ptr, std::uint64_t bytes);
   Status DeregisterBuffer(const void* ptr, std::uint64_t bytes);
   /// In a forked child: lets go of the parent's descriptors and publishes that there is no PE here.
@@ -93,6 +97,7 @@ class World {
   /// Collective, where `was_unmapped`: returns once all PEs have unmapped it too.
   Status AwaitUnmapped(bool was_unmapped);
   Result<HeapType> TypeFor(unsigned flags) const;
+  Result<std::unique_ptr<Streams>> MakeStreams();
   Status Dispute(const Board::Dispute& dispute, const char* call) const;
   Status Lost(int pe) const;
 
@@ -112,6 +117,7 @@ class World {
   std::unique_ptr<Transport> p2p_;
   std::unique_ptr<Heap> heap_;
   std::unique_ptr<DeviceState> device_state_;  ///< null for the host, which has no kernels
+  Result<std::unique_ptr<Streams>> streams_ = Status(ErrorCode::kInternal, "not made yet");
   std::shared_ptr<DropBox> drop_box_ = std::make_shared<DropBox>();
   HostContext* context_;  ///< never freed: threads may look at it long after
 

@@ -1,5 +1,5 @@
 // Kernels of the GPU tests: each operation and scope behind a C name. Compiled to PTX.
-#include "mori/shmem/device/ops.hpp"
+#include "mori/shmem/shmem_device_api.hpp"
 
 using namespace mori::shmem::device;
 

@@ -13,12 +13,17 @@ inline const mori::shmem::HostContext context{reinterpret_cast<std::uintptr_t>(h
 
 namespace mori::shmem::detail {
 __thread const HostContext* host_context = &context;
-std::byte* SlowPeerPointer(const void*, std::size_t, int, const char*) { std::abort(); }
 int SlowPut(void*, const void*, std::size_t, int, const char*) { std::abort(); }
 int SlowGet(void*, const void*, std::size_t, int, const char*) { std::abort(); }
-int LastCode() { return 1; }
 void CopyLarge(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
-int ReportBadWord(const void*, const char*) { std::abort(); }
+int SlowAtomic(AtomicOp, const void*, int, std::uint64_t, std::uint64_t, int, const char*,
+               std::uint64_t*) {
+  std::abort();
+}
+int SlowPutSignal(void*, const void*, std::size_t, std::uint64_t*, std::uint64_t, SignalOp, int) {
+  std::abort();
+}
+std::uint64_t SlowRead(const void*, int, const char*) { std::abort(); }
 int SlowWait(const void* ivar, int, bool, Cmp cmp, std::uint64_t value) {
   while (!ShmemTest(static_cast<const std::uint64_t*>(ivar), cmp, value)) CpuRelax();
   return 0;

@@ -46,29 +46,45 @@ namespace detail {
 extern MORI_SHMEM_API __thread const HostContext* host_context
     __attribute__((tls_model("initial-exec")));
 
-/// Out-of-line part of `PeerPointer()`, cold so that the common case is laid out in one piece:
-/// binds the thread to the process's only PE, looks addresses up, and turns what remains into an
-/// error. `what` names the operation in the message.
-MORI_SHMEM_API __attribute__((cold)) std::byte* SlowPeerPointer(const void* address,
-                                                                std::size_t bytes, int pe,
-                                                                const char* what);
 /// Address here of a PE's copy, be it the host's memory or a device's; null with the error
 /// reported.
 MORI_SHMEM_API std::byte* MappedPointer(const void* address, std::size_t bytes, int pe,
                                         const char* what);
-/// Out-of-line put and get: what `PeerPointer()` cannot serve, copied by the device where the heap
-/// is not the host's memory.
+// Out-of-line parts of the operations, cold so that the common case is laid out in one piece: each
+// binds the thread to the process's only PE, looks addresses up, has the device do what is in its
+// memory, and turns what remains into an error. `what` names the operation in the message.
 MORI_SHMEM_API __attribute__((cold)) int SlowPut(void* dest, const void* source, std::size_t bytes,
                                                  int pe, const char* what);
 MORI_SHMEM_API __attribute__((cold)) int SlowGet(void* dest, const void* source, std::size_t bytes,
                                                  int pe, const char* what);
-/// Code of the error that `SlowPeerPointer()` just reported.
-MORI_SHMEM_API __attribute__((cold)) int LastCode();
+enum class AtomicOp : int {
+  kFetch = 0,
+  kSet = 1,
+  kFetchAdd = 2,
+  kFetchAnd = 3,
+  kFetchOr = 4,
+  kFetchXor = 5,
+  kSwap = 6,
+  kCompareSwap = 7,
+};
+/// `value`, `expected` and `*found` hold the bits of an integer of `bytes`, 4 or 8; `found` is 0
+/// after an error.
+MORI_SHMEM_API __attribute__((cold)) int SlowAtomic(AtomicOp op, const void* address, int bytes,
+                                                    std::uint64_t value, std::uint64_t expected,
+                                                    int pe, const char* what, std::uint64_t* found);
+/// Whether an atomic can be made there: 0, or what it would return.
+MORI_SHMEM_API __attribute__((cold)) int CheckWord(const void* address, int bytes, int pe,
+                                                   const char* what);
+MORI_SHMEM_API __attribute__((cold)) int SlowPutSignal(void* dest, const void* source,
+                                                       std::size_t bytes, std::uint64_t* sig_addr,
+                                                       std::uint64_t signal, SignalOp op, int pe);
+/// Bits of a word of this PE; 0 with the error reported.
+MORI_SHMEM_API __attribute__((cold)) std::uint64_t SlowRead(const void* ivar, int bytes,
+                                                            const char* what);
 /// Waits beyond the inline spinning: yields, then sleeps; watches the peers. `value` holds the bits
 /// of a 32- or 64-bit integer.
 MORI_SHMEM_API int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp,
                             std::uint64_t value);
-MORI_SHMEM_API __attribute__((cold)) int ReportBadWord(const void* address, const char* what);
 
 /// memcpy without its slow case; `bytes` is at least `kCopyInline`.
 MORI_SHMEM_API void CopyLarge(void* to, const void* from, std::size_t bytes);
@@ -96,24 +112,42 @@ inline std::byte* FastPeerPointer(const void* address, std::size_t bytes, int pe
   return nullptr;
 }
 
-inline std::byte* PeerPointer(const void* address, std::size_t bytes, int pe, const char* what) {
-  std::byte* pointer = FastPeerPointer(address, bytes, pe);
-  return pointer != nullptr ? pointer : SlowPeerPointer(address, bytes, pe, what);
-}
-
 template <typename T>
 inline constexpr bool kIsWord =
     std::is_integral_v<T> && !std::is_same_v<T, bool> && (sizeof(T) == 4 || sizeof(T) == 8);
 
-/// The peer's copy of an aligned word, or null with the error reported.
+/// The peer's copy of an aligned word in reach of this thread's own atomics; null: out of line.
 template <typename T>
-inline T* PeerWord(const T* address, int pe, const char* what) {
+inline T* FastPeerWord(const T* address, int pe) {
   static_assert(kIsWord<T>, "32- and 64-bit integers");
-  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(T) != 0) {
-    ReportBadWord(address, what);
-    return nullptr;
-  }
-  return reinterpret_cast<T*>(PeerPointer(address, sizeof(T), pe, what));
+  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(T) != 0) return nullptr;
+  return reinterpret_cast<T*>(FastPeerPointer(address, sizeof(T), pe));
+}
+
+template <typename T>
+inline T FetchOutOfLine(AtomicOp op, const T* target, T value, T expected, int pe,
+                        const char* what) {
+  std::uint64_t found = 0;
+  SlowAtomic(op, target, sizeof(T), static_cast<std::uint64_t>(value),
+             static_cast<std::uint64_t>(expected), pe, what, &found);
+  return static_cast<T>(found);
+}
+template <typename T>
+inline int DoOutOfLine(AtomicOp op, const T* target, T value, int pe, const char* what) {
+  std::uint64_t found = 0;
+  return SlowAtomic(op, target, sizeof(T), static_cast<std::uint64_t>(value), 0, pe, what, &found);
+}
+
+/// A word of this PE, as it is now. Acquires.
+template <typename T>
+inline T ReadOwnWord(const T* ivar, const char* what) {
+  static_assert(kIsWord<T>, "32- and 64-bit integers");
+  const HostContext& context = *host_context;
+  // Relaxed: as in FastPeerPointer().
+  if (reinterpret_cast<std::uintptr_t>(ivar) - context.heap_base <
+      __atomic_load_n(&context.heap_bytes, __ATOMIC_RELAXED))
+    return __atomic_load_n(ivar, __ATOMIC_ACQUIRE);
+  return static_cast<T>(SlowRead(ivar, sizeof(T), what));
 }
 
 inline void CpuRelax() {
@@ -204,84 +238,104 @@ inline T ShmemG(const T* source, int pe) {
 
 template <typename T>
 inline T ShmemAtomicFetch(const T* target, int pe) {
-  const T* word = detail::PeerWord(target, pe, "atomic fetch");
-  return word != nullptr ? __atomic_load_n(word, __ATOMIC_ACQUIRE) : T{};
+  const T* word = detail::FastPeerWord(target, pe);
+  return word != nullptr ? __atomic_load_n(word, __ATOMIC_ACQUIRE)
+                         : detail::FetchOutOfLine(detail::AtomicOp::kFetch, target, T{}, T{}, pe,
+                                                  "atomic fetch");
 }
 template <typename T>
 inline int ShmemAtomicSet(T* target, T value, int pe) {
-  T* word = detail::PeerWord(target, pe, "atomic set");
-  if (word == nullptr) return detail::LastCode();
+  T* word = detail::FastPeerWord(target, pe);
+  if (word == nullptr)
+    return detail::DoOutOfLine(detail::AtomicOp::kSet, target, value, pe, "atomic set");
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
   return 0;
 }
 template <typename T>
 inline T ShmemAtomicSwap(T* target, T value, int pe) {
-  T* word = detail::PeerWord(target, pe, "atomic swap");
-  return word != nullptr ? __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL) : T{};
+  T* word = detail::FastPeerWord(target, pe);
+  return word != nullptr ? __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL)
+                         : detail::FetchOutOfLine(detail::AtomicOp::kSwap, target, value, T{}, pe,
+                                                  "atomic swap");
 }
 /// Stores `value` where `expected` was found. @return what was found.
 template <typename T>
 inline T ShmemAtomicCompareSwap(T* target, T expected, T value, int pe) {
-  T* word = detail::PeerWord(target, pe, "atomic compare-swap");
-  if (word == nullptr) return T{};
+  T* word = detail::FastPeerWord(target, pe);
+  if (word == nullptr) {
+    return detail::FetchOutOfLine(detail::AtomicOp::kCompareSwap, target, value, expected, pe,
+                                  "atomic compare-swap");
+  }
   __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   return expected;
 }
 template <typename T>
 inline T ShmemAtomicFetchAdd(T* target, T value, int pe) {
-  T* word = detail::PeerWord(target, pe, "atomic fetch-add");
-  return word != nullptr ? __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL) : T{};
+  T* word = detail::FastPeerWord(target, pe);
+  return word != nullptr ? __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL)
+                         : detail::FetchOutOfLine(detail::AtomicOp::kFetchAdd, target, value, T{},
+                                                  pe, "atomic fetch-add");
+}
+template <typename T>
+inline int ShmemAtomicAdd(T* target, T value, int pe) {
+  T* word = detail::FastPeerWord(target, pe);
+  if (word == nullptr)
+    return detail::DoOutOfLine(detail::AtomicOp::kFetchAdd, target, value, pe, "atomic add");
+  __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+  return 0;
+}
+template <typename T>
+inline T ShmemAtomicFetchAnd(T* target, T value, int pe) {
+  T* word = detail::FastPeerWord(target, pe);
+  return word != nullptr ? __atomic_fetch_and(word, value, __ATOMIC_ACQ_REL)
+                         : detail::FetchOutOfLine(detail::AtomicOp::kFetchAnd, target, value, T{},
+                                                  pe, "atomic fetch-and");
+}
+template <typename T>
+inline int ShmemAtomicAnd(T* target, T value, int pe) {
+  T* word = detail::FastPeerWord(target, pe);
+  if (word == nullptr)
+    return detail::DoOutOfLine(detail::AtomicOp::kFetchAnd, target, value, pe, "atomic and");
+  __atomic_fetch_and(word, value, __ATOMIC_ACQ_REL);
+  return 0;
+}
+template <typename T>
+inline T ShmemAtomicFetchOr(T* target, T value, int pe) {
+  T* word = detail::FastPeerWord(target, pe);
+  return word != nullptr ? __atomic_fetch_or(word, value, __ATOMIC_ACQ_REL)
+                         : detail::FetchOutOfLine(detail::AtomicOp::kFetchOr, target, value, T{},
+                                                  pe, "atomic fetch-or");
+}
+template <typename T>
+inline int ShmemAtomicOr(T* target, T value, int pe) {
+  T* word = detail::FastPeerWord(target, pe);
+  if (word == nullptr)
+    return detail::DoOutOfLine(detail::AtomicOp::kFetchOr, target, value, pe, "atomic or");
+  __atomic_fetch_or(word, value, __ATOMIC_ACQ_REL);
+  return 0;
+}
+template <typename T>
+inline T ShmemAtomicFetchXor(T* target, T value, int pe) {
+  T* word = detail::FastPeerWord(target, pe);
+  return word != nullptr ? __atomic_fetch_xor(word, value, __ATOMIC_ACQ_REL)
+                         : detail::FetchOutOfLine(detail::AtomicOp::kFetchXor, target, value, T{},
+                                                  pe, "atomic fetch-xor");
+}
+template <typename T>
+inline int ShmemAtomicXor(T* target, T value, int pe) {
+  T* word = detail::FastPeerWord(target, pe);
+  if (word == nullptr)
+    return detail::DoOutOfLine(detail::AtomicOp::kFetchXor, target, value, pe, "atomic xor");
+  __atomic_fetch_xor(word, value, __ATOMIC_ACQ_REL);
+  return 0;
 }
 template <typename T>
 inline T ShmemAtomicFetchInc(T* target, int pe) {
   return ShmemAtomicFetchAdd(target, T{1}, pe);
 }
 template <typename T>
-inline T ShmemAtomicFetchAnd(T* target, T value, int pe) {
-  T* word = detail::PeerWord(target, pe, "atomic fetch-and");
-  return word != nullptr ? __atomic_fetch_and(word, value, __ATOMIC_ACQ_REL) : T{};
-}
-template <typename T>
-inline T ShmemAtomicFetchOr(T* target, T value, int pe) {
-  T* word = detail::PeerWord(target, pe, "atomic fetch-or");
-  return word != nullptr ? __atomic_fetch_or(word, value, __ATOMIC_ACQ_REL) : T{};
-}
-template <typename T>
-inline T ShmemAtomicFetchXor(T* target, T value, int pe) {
-  T* word = detail::PeerWord(target, pe, "atomic fetch-xor");
-  return word != nullptr ? __atomic_fetch_xor(word, value, __ATOMIC_ACQ_REL) : T{};
-}
-template <typename T>
-inline int ShmemAtomicAdd(T* target, T value, int pe) {
-  T* word = detail::PeerWord(target, pe, "atomic add");
-  if (word == nullptr) return detail::LastCode();
-  __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
-  return 0;
-}
-template <typename T>
 inline int ShmemAtomicInc(T* target, int pe) {
   return ShmemAtomicAdd(target, T{1}, pe);
-}
-template <typename T>
-inline int ShmemAtomicAnd(T* target, T value, int pe) {
-  T* word = detail::PeerWord(target, pe, "atomic and");
-  if (word == nullptr) return detail::LastCode();
-  __atomic_fetch_and(word, value, __ATOMIC_ACQ_REL);
-  return 0;
-}
-template <typename T>
-inline int ShmemAtomicOr(T* target, T value, int pe) {
-  T* word = detail::PeerWord(target, pe, "atomic or");
-  if (word == nullptr) return detail::LastCode();
-  __atomic_fetch_or(word, value, __ATOMIC_ACQ_REL);
-  return 0;
-}
-template <typename T>
-inline int ShmemAtomicXor(T* target, T value, int pe) {
-  T* word = detail::PeerWord(target, pe, "atomic xor");
-  if (word == nullptr) return detail::LastCode();
-  __atomic_fetch_xor(word, value, __ATOMIC_ACQ_REL);
-  return 0;
 }
 
 // ---- ordering
@@ -302,8 +356,8 @@ inline int ShmemQuiet() {
 /// wait, a test or `ShmemSignalFetch()` sees the data.
 inline int ShmemPutMemSignal(void* dest, const void* source, std::size_t bytes,
                              std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe) {
-  std::uint64_t* word = detail::PeerWord(sig_addr, pe, "put-with-signal");
-  if (word == nullptr) return detail::LastCode();
+  std::uint64_t* word = detail::FastPeerWord(sig_addr, pe);
+  if (word == nullptr) return detail::SlowPutSignal(dest, source, bytes, sig_addr, signal, op, pe);
   if (const int code = ShmemPutMem(dest, source, bytes, pe); code != 0) return code;
   // Release: pairs with the acquiring load of the waiting PE; the data is written before the signal
   // shows.
@@ -322,14 +376,13 @@ inline int ShmemPutMemSignalNbi(void* dest, const void* source, std::size_t byte
 
 /// This PE's signal word. Acquire: data put with the signal is visible.
 inline std::uint64_t ShmemSignalFetch(const std::uint64_t* sig_addr) {
-  return __atomic_load_n(sig_addr, __ATOMIC_ACQUIRE);
+  return detail::ReadOwnWord(sig_addr, "signal fetch");
 }
 
 /// Whether `*ivar cmp value` holds now, on this PE's copy. Acquire where it does.
 template <typename T>
 inline bool ShmemTest(const T* ivar, Cmp cmp, T value) {
-  static_assert(detail::kIsWord<T>, "32- and 64-bit integers");
-  return detail::Holds(__atomic_load_n(ivar, __ATOMIC_ACQUIRE), cmp, value);
+  return detail::Holds(detail::ReadOwnWord(ivar, "test"), cmp, value);
 }
 
 /// Returns 0 once `*ivar cmp value` holds on this PE's copy; kPeerLost if a PE dies or leaves while

@@ -132,16 +132,21 @@ MORI_SHMEM_API std::uint64_t ShmemPtrP2p(std::uint64_t ptr, int my_pe, int dest_
 // ---- Synchronisation (guide, section 6)
 
 /// Returns once all PEs have called it, and all puts and atomics that any of them issued before are
-/// visible to all. Collective. @return kPeerLost if a PE died or left instead of coming.
+/// visible to all; what it put on streams first. Collective. @return kPeerLost if a PE died or left
+/// instead of coming; kSystem for a fault of the device.
 MORI_SHMEM_API int ShmemBarrierAll();
 
 // ---- Device modules (guide, section 7)
+//
+// Kernels that nvcc links into a program or a shared library need no call: init finds them.
 
 /// Publishes this PE's state to a module that the GPU's driver has loaded (`CUmodule`): kernels in
 /// it that include the device headers can run from here on, until finalize. Local. @return
 /// kInvalidArgument for a module without the symbol `globalGpuStates`, or of another version of the
 /// headers; kUnsupported on the host backend.
 MORI_SHMEM_API int ShmemModuleInit(void* module);
+/// The same for a library that the driver has loaded (`CUlibrary`), on this PE's device.
+MORI_SHMEM_API int ShmemLibraryInit(void* library);
 
 // ---- Diagnostics. Local.
 

@@ -66,4 +66,15 @@ enum class Cmp : int { kEq = 0, kNe = 1, kGt = 2, kGe = 3, kLt = 4, kLe = 5 };
 /// What put-with-signal does to the signal word.
 enum class SignalOp : int { kSet = 0, kAdd = 1 };
 
+/// Elements of a reduction, and how they are combined.
+enum class ElementType : int {
+  kInt32 = 0,
+  kUint32 = 1,
+  kInt64 = 2,
+  kUint64 = 3,
+  kFloat32 = 4,
+  kFloat64 = 5,
+};
+enum class ReduceOp : int { kSum = 0, kMin = 1, kMax = 2 };
+
 }  // namespace mori::shmem

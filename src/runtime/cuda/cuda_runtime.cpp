@@ -97,35 +97,6 @@ class CudaRange final : public AddressRange {
 
 }  // namespace
 
-Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const Driver* driver, int ordinal) {
-  cuda::Device device = 0;
-  MORI_RETURN_IF_ERROR(driver->Check(driver->device_get(&device, ordinal),
-                                     fmt::format("find CUDA device {}", ordinal)));
-  std::shared_ptr<CudaDevice> opened(new CudaDevice(driver, ordinal, device));
-  MORI_RETURN_IF_ERROR(driver->Check(driver->primary_retain(&opened->context_, device),
-                                     fmt::format("open CUDA device {}", ordinal)));
-  const Use use(*opened);
-  MORI_RETURN_IF_ERROR(driver->Check(
-      driver->stream_create(&opened->stream_, cuda::kStreamNonBlocking), "make a CUDA stream"));
-  return opened;
-}
-
-CudaDevice::~CudaDevice() {
-  if (context_ == nullptr) return;
-  // At the end of a process the driver may be gone already: it then says so, and all is well.
-  if (stream_ != nullptr) {
-    const Use use(*this);
-    driver_->stream_destroy(stream_);
-  }
-  driver_->primary_release(device_);
-}
-
-cuda::AllocationProperties CudaDevice::Properties() const {
-  cuda::AllocationProperties properties;
-  properties.location.id = device_;
-  return properties;
-}
-
 Result<std::unique_ptr<DeviceRuntime>> CudaRuntime::Create(int preferred) {
   MORI_ASSIGN_OR_RETURN(const Driver* driver, cuda::OpenDriver());
   int count = 0;
@@ -140,6 +111,7 @@ Result<std::unique_ptr<DeviceRuntime>> CudaRuntime::Create(int preferred) {
   MORI_ASSIGN_OR_RETURN(auto device, CudaDevice::Open(driver, ordinal));
   std::unique_ptr<CudaRuntime> runtime(new CudaRuntime(std::move(device)));
   MORI_RETURN_IF_ERROR(runtime->Examine());
+  MORI_ASSIGN_OR_RETURN(runtime->kernels_, CudaKernels::Create(runtime->device_));
   return std::unique_ptr<DeviceRuntime>(std::move(runtime));
 }
 
@@ -230,23 +202,6 @@ Status CudaRuntime::Copy(void* to, const void* from, std::uint64_t bytes) const 
                         bytes, device_->stream()),
       what));
   return driver.Check(driver.stream_synchronize(device_->stream()), what);
-}
-
-Result<DeviceRuntime::Symbol> CudaRuntime::FindSymbol(void* module, const char* name) const {
-  if (module == nullptr) return Error(ErrorCode::kInvalidArgument, "the module is null");
-  const CudaDevice::Use use(*device_);
-  const Driver& driver = device_->driver();
-  DevicePointer address = 0;
-  std::size_t bytes = 0;
-  const int found = driver.module_global(&address, &bytes, static_cast<cuda::Module>(module), name);
-  if (found == cuda::kErrorNotFound) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "the module has no {}: it does not include the device headers, or was compiled "
-                 "with -rdc=true and not linked",
-                 name);
-  }
-  MORI_RETURN_IF_ERROR(driver.Check(found, fmt::format("find {} in a module", name)));
-  return Symbol{reinterpret_cast<void*>(address), bytes};
 }
 
 }  // namespace mori::shmem

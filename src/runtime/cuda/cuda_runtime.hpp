@@ -4,55 +4,11 @@
 
 #include <memory>
 
-#include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/cuda_device.hpp"
+#include "runtime/cuda/cuda_kernels.hpp"
 #include "runtime/device_runtime.hpp"
 
 namespace mori::shmem {
-
-/// A device's primary context, and a stream of our own for copies. Shared by all memory and
-/// mappings of a runtime, so that it outlives them.
-class CudaDevice {
- public:
-  static Result<std::shared_ptr<CudaDevice>> Open(const cuda::Driver* driver, int ordinal);
-  ~CudaDevice();
-  CudaDevice(const CudaDevice&) = delete;
-  CudaDevice& operator=(const CudaDevice&) = delete;
-
-  const cuda::Driver& driver() const { return *driver_; }
-  int ordinal() const { return ordinal_; }
-  cuda::Device device() const { return device_; }
-  cuda::Stream stream() const { return stream_; }
-  cuda::AllocationProperties Properties() const;
-
-  /// The device is the calling thread's current one while this exists; the former one is
-  /// afterwards.
-  class Use {
-   public:
-    explicit Use(const CudaDevice& device) : driver_(device.driver()) {
-      is_pushed_ = driver_.context_push(device.context_) == cuda::kSuccess;
-    }
-    ~Use() {
-      cuda::Context popped = nullptr;
-      if (is_pushed_) driver_.context_pop(&popped);
-    }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-
-   private:
-    const cuda::Driver& driver_;
-    bool is_pushed_;
-  };
-
- private:
-  CudaDevice(const cuda::Driver* driver, int ordinal, cuda::Device device)
-      : driver_(driver), ordinal_(ordinal), device_(device) {}
-
-  const cuda::Driver* driver_;
-  int ordinal_;
-  cuda::Device device_;
-  cuda::Context context_ = nullptr;
-  cuda::Stream stream_ = nullptr;
-};
 
 class CudaRuntime final : public DeviceRuntime {
  public:
@@ -73,13 +29,14 @@ class CudaRuntime final : public DeviceRuntime {
   Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
                                                 std::uint64_t alignment) override;
   Status Copy(void* to, const void* from, std::uint64_t bytes) const override;
-  Result<Symbol> FindSymbol(void* module, const char* name) const override;
+  DeviceKernels* kernels() const override { return kernels_.get(); }
 
  private:
   explicit CudaRuntime(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
   Status Examine();
 
   std::shared_ptr<CudaDevice> device_;
+  std::unique_ptr<CudaKernels> kernels_;
   std::string name_;
   std::string bus_id_;
   int driver_version_ = 0;

@@ -24,11 +24,18 @@ struct ModuleRecord;
 using Module = ModuleRecord*;
 struct StreamRecord;
 using Stream = StreamRecord*;
+struct EventRecord;
+using Event = EventRecord*;
+struct FunctionRecord;
+using Function = FunctionRecord*;
+struct LibraryRecord;
+using Library = LibraryRecord*;
 
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kErrorOutOfMemory = 2;
 inline constexpr Code kErrorNotFound = 500;
 
+inline constexpr int kAttributeMultiprocessors = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 inline constexpr int kAttributeVmmSupported =
     102;  // CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT…
 inline constexpr int kAttributePosixFdSupported = 103;
@@ -58,6 +65,10 @@ static_assert(sizeof(AccessDescription) == 12, "CUmemAccessDesc");
 inline constexpr int kHandleTypePosixFd = 1;
 inline constexpr int kGranularityRecommended = 1;
 inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr int kCaptureNone = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
+inline constexpr unsigned kHostRegisterPortable = 1;
+inline constexpr unsigned kHostRegisterDeviceMap = 2;
 
 /// One row for each function: field, name in the driver, arguments.
 #define MORI_CUDA_DRIVER_FUNCTIONS(ROW)                                                           \
@@ -95,8 +106,25 @@ inline constexpr unsigned kStreamNonBlocking = 1;
   ROW(stream_create, "cuStreamCreate", (Stream*, unsigned))                                       \
   ROW(stream_destroy, "cuStreamDestroy_v2", (Stream))                                             \
   ROW(stream_synchronize, "cuStreamSynchronize", (Stream))                                        \
+  ROW(stream_is_capturing, "cuStreamIsCapturing", (Stream, int*))                                 \
+  ROW(event_create, "cuEventCreate", (Event*, unsigned))                                          \
+  ROW(event_destroy, "cuEventDestroy_v2", (Event))                                                \
+  ROW(event_record, "cuEventRecord", (Event, Stream))                                             \
+  ROW(event_synchronize, "cuEventSynchronize", (Event))                                           \
   ROW(copy_async, "cuMemcpyAsync", (DevicePointer, DevicePointer, std::size_t, Stream))           \
+  ROW(allocate, "cuMemAlloc_v2", (DevicePointer*, std::size_t))                                   \
+  ROW(fill, "cuMemsetD8_v2", (DevicePointer, unsigned char, std::size_t))                         \
+  ROW(host_register, "cuMemHostRegister_v2", (void*, std::size_t, unsigned))                      \
+  ROW(host_unregister, "cuMemHostUnregister", (void*))                                            \
+  ROW(host_device_pointer, "cuMemHostGetDevicePointer_v2", (DevicePointer*, void*, unsigned))     \
+  ROW(module_load, "cuModuleLoadData", (Module*, const void*))                                    \
+  ROW(module_unload, "cuModuleUnload", (Module))                                                  \
+  ROW(module_function, "cuModuleGetFunction", (Function*, Module, const char*))                   \
   ROW(module_global, "cuModuleGetGlobal_v2", (DevicePointer*, std::size_t*, Module, const char*)) \
+  ROW(library_global, "cuLibraryGetGlobal", (DevicePointer*, std::size_t*, Library, const char*)) \
+  ROW(launch, "cuLaunchKernel",                                                                   \
+      (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,    \
+       void**, void**))                                                                           \
   ROW(error_name, "cuGetErrorName", (Code, const char**))                                         \
   ROW(error_text, "cuGetErrorString", (Code, const char**))
 

@@ -6,30 +6,101 @@
 namespace mori::shmem::device {
 
 inline constexpr u64 kContextMagic =
-    0x4d4f524953484d31;  // "MORISHM1": says that a state was published
+    0x4d4f524953484d32;  // "MORISHM2": says that a state was published
+
+/// PEs that are found without a load from memory; the others are in tables.
+inline constexpr u32 kNearPes = 64;
+/// PEs that kernels can synchronise.
+inline constexpr u64 kMaxKernelPes = 4096;
+
+/// Where load and store reach a PE; 0 where they do not.
+struct PeAddresses {
+  u64 heap;  ///< its heap: symmetric addresses are there + offset
+  u64 sync;  ///< its `SyncWords`
+};
 
 /// A PE as its kernels see it. Pointers are addresses of the device.
+///
+/// In constant memory: fences empty the L1 cache, and a load from farther away in front of each
+/// operation would cost as much as the operation.
 struct DeviceContext {
-  u64 magic;              ///< `kContextMagic`, or nothing was published
-  u64 heap_base;          ///< symmetric addresses are heap_base + offset
-  const u64* peer_bases;  ///< of each PE's heap, by PE; 0 where not reached by load and store
-  const u64* sync_bases;  ///< of each PE's synchronisation words, by PE
+  u64 magic;               ///< `kContextMagic`, or nothing was published
+  u64 heap_base;           ///< symmetric addresses are heap_base + offset
+  const PeAddresses* pes;  ///< by PE
+  const u32* first_lost;   ///< 0, or 1 + the PE that was lost first; null if nobody watches
+  const u32* is_over;      ///< 1 once the PE has finalized; never unmapped
   u32 my_pe;
   u32 n_pes;
+  PeAddresses near_pes[kNearPes];  ///< the first of `pes`
 };
-static_assert(sizeof(DeviceContext) == 40, "kernels compiled earlier read this layout");
+static_assert(sizeof(DeviceContext) == 48 + 16 * kNearPes,
+              "kernels compiled earlier read this layout");
 
-/// Synchronisation words of a PE: [pe] is the epoch of the last barrier that `pe` has come to.
-inline constexpr u64 kMaxKernelPes = 4096;
+/// Of each PE, zeroed before its first use.
+struct SyncWords {
+  u64 epochs[kMaxKernelPes];  ///< [pe]: the last barrier that `pe` has come to
+  u64 blocks_done;            ///< of the library's kernel that runs now
+};
 
 }  // namespace mori::shmem::device
 
+namespace mori::shmem::detail {
+
+/// The state of kernels that nvcc linked into a program or a shared library: one in each
+/// translation unit. `publish` copies a context to the current device, and gives a `cudaError_t`;
+/// it fails until the CUDA runtime knows the unit's kernels.
+struct LinkedState {
+  int (*publish)(const device::DeviceContext* context);
+};
+
+}  // namespace mori::shmem::detail
+
 /// The state of the PE whose kernels these are; `ShmemModuleInit()` fills it. One in each module.
-#if defined(__CUDACC__) || defined(__CUDA__) || defined(__HIP__)
+#if defined(__clang__) && (defined(__CUDA__) || defined(__HIP__))
+// Weak: in each translation unit, and never taken for a constant that nobody writes.
 extern "C" {
-static MORI_DEVICE mori::shmem::device::DeviceContext globalGpuStates;
+__attribute__((constant, weak, visibility("default")))
+mori::shmem::device::DeviceContext globalGpuStates;
+}
+#elif defined(__CUDACC__)
+extern "C" {
+static __constant__ mori::shmem::device::DeviceContext globalGpuStates;
 }
 #else
 inline mori::shmem::device::DeviceContext
     globalGpuStates{};  // never published: no kernel runs here
+#endif
+
+#if defined(MORI_DEVICE_LINKED)
+// The library is told of a unit when the program starts or the shared library is opened, and fills
+// its state at init.
+namespace mori::shmem::detail {
+
+/// Weak: kernels can be linked without the library, and then trap when run.
+extern "C" __attribute__((weak)) void MoriShmemAddLinkedState(LinkedState* state);
+extern "C" __attribute__((weak)) void MoriShmemRemoveLinkedState(LinkedState* state);
+
+}  // namespace mori::shmem::detail
+
+namespace {
+
+struct MoriLinkedState : mori::shmem::detail::LinkedState {
+  MoriLinkedState() : LinkedState{&Publish} {
+    if (mori::shmem::detail::MoriShmemAddLinkedState != nullptr)
+      mori::shmem::detail::MoriShmemAddLinkedState(this);
+  }
+  ~MoriLinkedState() {
+    if (mori::shmem::detail::MoriShmemRemoveLinkedState != nullptr)
+      mori::shmem::detail::MoriShmemRemoveLinkedState(this);
+  }
+  MoriLinkedState(const MoriLinkedState&) = delete;
+  MoriLinkedState& operator=(const MoriLinkedState&) = delete;
+
+  static int Publish(const mori::shmem::device::DeviceContext* context) {
+    return static_cast<int>(cudaMemcpyToSymbol(globalGpuStates, context, sizeof *context));
+  }
+};
+MoriLinkedState mori_linked_state;
+
+}  // namespace
 #endif

@@ -1,4 +1,5 @@
-// System-scope loads, stores, fences and atomics, 32 and 64 bit.
+// System-scope loads, stores, fences and atomics, 32 and 64 bit. Atomics are relaxed: they order
+// nothing but their word.
 //
 // NVIDIA: inline PTX for each of them, since compilers drop scope or order of the generic forms
 // (docs/device.md). AMD: scoped builtins, and a hard wait after a release fence, which compilers
@@ -15,11 +16,10 @@ struct alignas(16) Vector16 {
 
 #if defined(MORI_DEVICE_NVPTX)
 
-// Atomics acquire and release.
 #define MORI_PTX_ATOMIC(name, instruction, type, letter)          \
   MORI_DEVICE_FN type name(type* p, type v) {                     \
     type old;                                                     \
-    asm volatile("atom.acq_rel.sys." instruction " %0, [%1], %2;" \
+    asm volatile("atom.relaxed.sys." instruction " %0, [%1], %2;" \
                  : "=" letter(old)                                \
                  : "l"(p), letter(v)                              \
                  : "memory");                                     \
@@ -44,7 +44,7 @@ struct alignas(16) Vector16 {
   }                                                                                         \
   MORI_DEVICE_FN type CompareSwap(type* p, type expected, type v) {                         \
     type old;                                                                               \
-    asm volatile("atom.acq_rel.sys.cas.b" bits " %0, [%1], %2, %3;"                         \
+    asm volatile("atom.relaxed.sys.cas.b" bits " %0, [%1], %2, %3;"                         \
                  : "=" letter(old)                                                          \
                  : "l"(p), letter(expected), letter(v)                                      \
                  : "memory");                                                               \
@@ -64,25 +64,47 @@ MORI_PTX_WORD(u64, "64", "l")
 /// before what it stores after. Cumulative: a barrier of the block and one thread's fence serve the
 /// block.
 MORI_DEVICE_FN void FenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-/// The same, and in one order with all other such fences.
-MORI_DEVICE_FN void FenceSequential() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
-MORI_DEVICE_FN Vector16 LoadVector(const Vector16* p) {
-  Vector16 v;
-  asm volatile("ld.relaxed.sys.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p)
+// Bulk data, which fences order. `LoadBulk` is for what this PE has; `LoadFresh` passes by the L1
+// cache, which the stores of others do not reach.
+#define MORI_PTX_BULK(type, bits, letter)                                          \
+  MORI_DEVICE_FN type LoadBulk(const type* p) {                                    \
+    type v;                                                                        \
+    asm volatile("ld.cg.b" bits " %0, [%1];" : "=" letter(v) : "l"(p) : "memory"); \
+    return v;                                                                      \
+  }                                                                                \
+  MORI_DEVICE_FN type LoadFresh(const type* p) { return LoadRelaxed(p); }          \
+  MORI_DEVICE_FN void StoreBulk(type* p, type v) {                                 \
+    asm volatile("st.b" bits " [%0], %1;" ::"l"(p), letter(v) : "memory");         \
+  }
+MORI_PTX_BULK(u32, "32", "r")
+MORI_PTX_BULK(u64, "64", "l")
+#undef MORI_PTX_BULK
+#define MORI_PTX_LOAD_VECTOR(name, instruction)               \
+  MORI_DEVICE_FN Vector16 name(const Vector16* p) {           \
+    Vector16 v;                                               \
+    asm volatile(instruction " {%0, %1, %2, %3}, [%4];"       \
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) \
+                 : "l"(p)                                     \
+                 : "memory");                                 \
+    return v;                                                 \
+  }
+MORI_PTX_LOAD_VECTOR(LoadBulk, "ld.cg.v4.b32")
+MORI_PTX_LOAD_VECTOR(LoadFresh, "ld.relaxed.sys.v4.b32")
+#undef MORI_PTX_LOAD_VECTOR
+MORI_DEVICE_FN void StoreBulk(Vector16* p, const Vector16& v) {
+  asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
+}
+/// The four bytes that begin `bits` bits into [low, high], of 0 to 31.
+MORI_DEVICE_FN u32 Funnel(u32 low, u32 high, u32 bits) {
+  u32 v;
+  asm("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(low), "r"(high), "r"(bits));
   return v;
 }
-MORI_DEVICE_FN void StoreVector(Vector16* p, const Vector16& v) {
-  asm volatile("st.relaxed.sys.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y),
-               "r"(v.z), "r"(v.w)
-               : "memory");
-}
-/// A short pause in a loop that waits.
-MORI_DEVICE_FN void Relax() { asm volatile("nanosleep.u32 20;" ::: "memory"); }
-[[noreturn]] MORI_DEVICE_FN void Trap() {
+/// Ends the kernel with a message: cudaErrorAssert, and a line on standard error.
+[[noreturn]] MORI_DEVICE_COLD_FN void Fail(const char* message) {
+  __assertfail(message, "mori/shmem/device", 0, "MORI Shmem", 1);
   asm volatile("trap;");
   __builtin_unreachable();
 }
@@ -105,17 +127,9 @@ MORI_DEVICE_FN void FenceSystem() {
   Drain();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
 }
-MORI_DEVICE_FN void FenceSequential() {
-  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
-  Drain();
-  __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "");
-}
-MORI_DEVICE_FN void Relax() { __builtin_amdgcn_s_sleep(1); }
 #else
 #define MORI_SCOPED(name, ...) __atomic_##name(__VA_ARGS__)
 MORI_DEVICE_FN void FenceSystem() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
-MORI_DEVICE_FN void FenceSequential() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-MORI_DEVICE_FN void Relax() {}
 #endif
 
 template <typename T>
@@ -137,34 +151,48 @@ MORI_DEVICE_FN void StoreRelease(T* p, T v) {
 }
 template <typename T>
 MORI_DEVICE_FN T FetchAdd(T* p, T v) {
-  return MORI_SCOPED(fetch_add, p, v, __ATOMIC_ACQ_REL);
+  return MORI_SCOPED(fetch_add, p, v, __ATOMIC_RELAXED);
 }
 template <typename T>
 MORI_DEVICE_FN T FetchAnd(T* p, T v) {
-  return MORI_SCOPED(fetch_and, p, v, __ATOMIC_ACQ_REL);
+  return MORI_SCOPED(fetch_and, p, v, __ATOMIC_RELAXED);
 }
 template <typename T>
 MORI_DEVICE_FN T FetchOr(T* p, T v) {
-  return MORI_SCOPED(fetch_or, p, v, __ATOMIC_ACQ_REL);
+  return MORI_SCOPED(fetch_or, p, v, __ATOMIC_RELAXED);
 }
 template <typename T>
 MORI_DEVICE_FN T FetchXor(T* p, T v) {
-  return MORI_SCOPED(fetch_xor, p, v, __ATOMIC_ACQ_REL);
+  return MORI_SCOPED(fetch_xor, p, v, __ATOMIC_RELAXED);
 }
 template <typename T>
 MORI_DEVICE_FN T Swap(T* p, T v) {
-  return MORI_SCOPED(exchange_n, p, v, __ATOMIC_ACQ_REL);
+  return MORI_SCOPED(exchange_n, p, v, __ATOMIC_RELAXED);
 }
 template <typename T>
 MORI_DEVICE_FN T CompareSwap(T* p, T expected, T v) {
-  MORI_SCOPED(compare_exchange_n, p, &expected, v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  MORI_SCOPED(compare_exchange_n, p, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
 }
 #undef MORI_SCOPED
 
-MORI_DEVICE_FN Vector16 LoadVector(const Vector16* p) { return *p; }
-MORI_DEVICE_FN void StoreVector(Vector16* p, const Vector16& v) { *p = v; }
-[[noreturn]] MORI_DEVICE_FN void Trap() { __builtin_trap(); }
+template <typename T>
+MORI_DEVICE_FN T LoadBulk(const T* p) {
+  return *p;
+}
+template <typename T>
+MORI_DEVICE_FN T LoadFresh(const T* p) {
+  return LoadRelaxed(p);
+}
+MORI_DEVICE_FN Vector16 LoadFresh(const Vector16* p) { return *p; }
+template <typename T>
+MORI_DEVICE_FN void StoreBulk(T* p, const T& v) {
+  *p = v;
+}
+MORI_DEVICE_FN u32 Funnel(u32 low, u32 high, u32 bits) {
+  return static_cast<u32>(((static_cast<u64>(high) << 32) | low) >> bits);
+}
+[[noreturn]] MORI_DEVICE_COLD_FN void Fail(const char*) { __builtin_trap(); }
 
 #endif
 

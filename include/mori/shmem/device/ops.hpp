@@ -2,13 +2,22 @@
 //
 // `dest`, `source` on the remote side, `target`, `ivar` and `sig_addr` are symmetric addresses of
 // this PE. Every thread of the scope makes the call with the same arguments; results come to all of
-// them. PEs are in reach of load and store; one that is not, a wrong number, or a kernel without a
-// published state traps.
+// them, unless a call says otherwise. PEs are in reach of load and store; one that is not, a wrong
+// number, or a kernel without the state of its PE ends the kernel with a message.
 //
-// Memory model. Put and get are complete, on return, for the scope that made them: source and
-// destination may be used by its threads. Others see a put after the scope's `Quiet()`, after a
-// put-with-signal by its signal, or after a barrier. `Fence()` orders the scope's puts before its
-// later stores, to any PE. Atomics acquire and release one word, for all GPUs and CPUs of the node.
+// Memory model.
+//
+// - The source of a put, and the destination of a get, are ready for all threads of the scope at
+//   the call. `Put` and `Get` are complete for the scope on return: its threads may write to the
+//   source, or read the destination. `PutNbi` and `GetNbi` are so after the scope's `Quiet`.
+// - Others see a put after the scope's `Quiet`, after a put-with-signal by its signal, or after a
+//   barrier. `Fence` orders the scope's puts and atomics before its later ones, to any PE.
+// - A signal is stored after a fence that is cumulative over the scope; waits, tests and fetches of
+//   a signal acquire: who sees the signal sees the data.
+// - Atomics are single copies at system scope, for all GPUs and CPUs of the node, and order nothing
+//   but their word: `Fence` before them orders puts, `Quiet` completes.
+// - `BarrierAll` does all of it for everybody; `SyncAll` only meets. A PE is in one barrier or
+//   collective at a time.
 #pragma once
 
 #include "mori/shmem/device/context.hpp"
@@ -19,32 +28,70 @@ namespace mori::shmem::device {
 enum class Compare : int { kEq = 0, kNe = 1, kGt = 2, kGe = 3, kLt = 4, kLe = 5 };
 enum class Signal : int { kSet = 0, kAdd = 1 };
 
+[[noreturn]] MORI_DEVICE_COLD_FN void FailWithoutState() {
+  Fail("this kernel has no state of its PE: call shmem_module_init(module) after each init");
+}
+[[noreturn]] MORI_DEVICE_COLD_FN void FailOver() {
+  Fail(
+      "this kernel has the state of a PE that has finalized: call shmem_module_init(module) after "
+      "each init");
+}
+[[noreturn]] MORI_DEVICE_COLD_FN void FailOutOfReach(int pe) {
+  if (static_cast<u32>(pe) >= globalGpuStates.n_pes) Fail("a PE is out of range");
+  Fail("a PE is not reached by load and store");
+}
+
 /// The state that the host published for this module.
 MORI_DEVICE_FN const DeviceContext& State() {
-  if (globalGpuStates.magic != kContextMagic) Trap();
+  if (globalGpuStates.magic != kContextMagic) FailWithoutState();
   return globalGpuStates;
 }
 MORI_DEVICE_FN int MyPe() { return static_cast<int>(State().my_pe); }
 MORI_DEVICE_FN int NPes() { return static_cast<int>(State().n_pes); }
 
+/// Ends a kernel whose PE has finalized. Behind an operation, so that the look at the mark, which
+/// no kernel that should run sees set, delays nothing.
+MORI_DEVICE_FN void CheckNotOver() {
+  if (*State().is_over != 0) FailOver();
+}
+
+MORI_DEVICE_FN PeAddresses AddressesOf(int pe) {
+  const DeviceContext& state = State();
+  if (static_cast<u32>(pe) >= state.n_pes) FailOutOfReach(pe);
+  return static_cast<u32>(pe) < kNearPes ? state.near_pes[pe] : state.pes[pe];
+}
+
 /// Where `pe`'s copy of a symmetric address is reached.
 template <typename T>
 MORI_DEVICE_FN T* Ptr(T* address, int pe) {
-  const DeviceContext& state = State();
-  if (static_cast<u32>(pe) >= state.n_pes) Trap();
-  const u64 base = state.peer_bases[pe];
-  if (base == 0) Trap();
-  return reinterpret_cast<T*>(base + (reinterpret_cast<u64>(address) - state.heap_base));
+  const u64 base = AddressesOf(pe).heap;
+  if (base == 0) FailOutOfReach(pe);
+  return reinterpret_cast<T*>(base + (reinterpret_cast<u64>(address) - State().heap_base));
+}
+MORI_DEVICE_FN SyncWords* SyncWordsOf(int pe) {
+  return reinterpret_cast<SyncWords*>(AddressesOf(pe).sync);
 }
 
+// ---- put and get
+
+template <typename Scope>
+MORI_DEVICE_FN void PutNbi(void* dest, const void* source, u64 bytes, int pe) {
+  Copy<Scope, Source::kLocal>(Ptr(static_cast<u8*>(dest), pe), source, bytes);
+  CheckNotOver();
+}
+template <typename Scope>
+MORI_DEVICE_FN void GetNbi(void* dest, const void* source, u64 bytes, int pe) {
+  Copy<Scope, Source::kRemote>(dest, Ptr(static_cast<const u8*>(source), pe), bytes);
+  CheckNotOver();
+}
 template <typename Scope>
 MORI_DEVICE_FN void Put(void* dest, const void* source, u64 bytes, int pe) {
-  Copy<Scope>(Ptr(static_cast<u8*>(dest), pe), source, bytes);
+  PutNbi<Scope>(dest, source, bytes, pe);
   Scope::Sync();
 }
 template <typename Scope>
 MORI_DEVICE_FN void Get(void* dest, const void* source, u64 bytes, int pe) {
-  Copy<Scope>(dest, Ptr(static_cast<const u8*>(source), pe), bytes);
+  GetNbi<Scope>(dest, source, bytes, pe);
   Scope::Sync();
 }
 
@@ -52,39 +99,110 @@ MORI_DEVICE_FN void Get(void* dest, const void* source, u64 bytes, int pe) {
 template <typename T>
 MORI_DEVICE_FN void P(T* dest, T value, int pe) {
   *static_cast<volatile T*>(Ptr(dest, pe)) = value;
+  CheckNotOver();
 }
 template <typename T>
 MORI_DEVICE_FN T G(const T* source, int pe) {
-  return *static_cast<const volatile T*>(Ptr(source, pe));
+  const T value = *static_cast<const volatile T*>(Ptr(source, pe));
+  CheckNotOver();
+  return value;
 }
 
+// ---- order and completion
+
+/// What the scope put before comes before what it puts afterwards.
 template <typename Scope>
 MORI_DEVICE_FN void Fence() {
   Scope::Sync();
   FenceSystem();
 }
+/// What the scope put before is there, on all PEs.
 template <typename Scope>
 MORI_DEVICE_FN void Quiet() {
-  FenceSystem();
   Scope::Sync();
+  FenceSystem();
+}
+/// The same on `pe`.
+template <typename Scope>
+MORI_DEVICE_FN void Quiet(int pe) {
+  if (static_cast<u32>(pe) >= State().n_pes) FailOutOfReach(pe);
+  Quiet<Scope>();
 }
 
+// ---- atomics, by the calling thread
+
+/// `operation` on where `pe`'s copy is reached.
+template <typename T, typename Operation>
+MORI_DEVICE_FN T AtomicAt(T* target, int pe, Operation operation) {
+  const auto old = operation(Ptr(target, pe));
+  CheckNotOver();
+  return old;
+}
+
+template <typename T>
+MORI_DEVICE_FN T AtomicFetch(const T* target, int pe) {
+  return AtomicAt(const_cast<T*>(target), pe, [](const T* word) { return LoadRelaxed(word); });
+}
+template <typename T>
+MORI_DEVICE_FN void AtomicSet(T* target, T value, int pe) {
+  AtomicAt(target, pe, [&](T* word) { return StoreRelaxed(word, value), T{}; });
+}
+template <typename T>
+MORI_DEVICE_FN T AtomicFetchAdd(T* target, T value, int pe) {
+  return AtomicAt(target, pe, [&](T* word) { return FetchAdd(word, value); });
+}
+template <typename T>
+MORI_DEVICE_FN T AtomicFetchAnd(T* target, T value, int pe) {
+  return AtomicAt(target, pe, [&](T* word) { return FetchAnd(word, value); });
+}
+template <typename T>
+MORI_DEVICE_FN T AtomicFetchOr(T* target, T value, int pe) {
+  return AtomicAt(target, pe, [&](T* word) { return FetchOr(word, value); });
+}
+template <typename T>
+MORI_DEVICE_FN T AtomicFetchXor(T* target, T value, int pe) {
+  return AtomicAt(target, pe, [&](T* word) { return FetchXor(word, value); });
+}
+template <typename T>
+MORI_DEVICE_FN T AtomicSwap(T* target, T value, int pe) {
+  return AtomicAt(target, pe, [&](T* word) { return Swap(word, value); });
+}
+/// Stores `value` where `expected` was found. @return what was found
+template <typename T>
+MORI_DEVICE_FN T AtomicCompareSwap(T* target, T expected, T value, int pe) {
+  return AtomicAt(target, pe, [&](T* word) { return CompareSwap(word, expected, value); });
+}
+
+// ---- signals
+
+/// Sets or adds the signal, by the calling thread; what it put before comes first.
+MORI_DEVICE_FN void PostSignal(u64* sig_addr, u64 signal, Signal op, int pe) {
+  u64* word = Ptr(sig_addr, pe);
+  FenceSystem();  // pairs with the acquiring load of who waits for the signal
+  if (op == Signal::kSet) {
+    StoreRelaxed(word, signal);
+  } else {
+    FetchAdd(word, signal);
+  }
+}
 /// Puts, then sets or adds the signal there: who sees the signal sees the data.
+template <typename Scope>
+MORI_DEVICE_FN void PutSignalNbi(void* dest, const void* source, u64 bytes, u64* sig_addr,
+                                 u64 signal, Signal op, int pe) {
+  Put<Scope>(dest, source, bytes, pe);
+  // The leader's fence is cumulative over the scope, whose threads have met in Put.
+  if (Scope::Rank() == 0) PostSignal(sig_addr, signal, op, pe);
+}
 template <typename Scope>
 MORI_DEVICE_FN void PutSignal(void* dest, const void* source, u64 bytes, u64* sig_addr, u64 signal,
                               Signal op, int pe) {
-  Put<Scope>(dest, source, bytes, pe);
-  if (Scope::Rank() == 0) {
-    u64* word = Ptr(sig_addr, pe);
-    FenceSystem();  // cumulative over the scope, whose threads have met in Put
-    if (op == Signal::kSet) {
-      StoreRelease(word, signal);
-    } else {
-      FetchAdd(word, signal);
-    }
-  }
+  PutSignalNbi<Scope>(dest, source, bytes, sig_addr, signal, op, pe);
   Scope::Sync();
 }
+/// This PE's signal word; acquires.
+MORI_DEVICE_FN u64 SignalFetch(const u64* sig_addr) { return LoadAcquire(sig_addr); }
+
+// ---- waits and tests, on words of this PE
 
 template <typename T>
 MORI_DEVICE_FN bool Holds(T left, Compare compare, T right) {
@@ -98,7 +216,21 @@ MORI_DEVICE_FN bool Holds(T left, Compare compare, T right) {
   }
   return false;
 }
-/// Whether this PE's word compares so now; acquires where it does.
+
+/// Calls `done` until it holds; ends the kernel if a PE is lost and it still does not.
+template <typename Done>
+MORI_DEVICE_FN void WaitFor(Done done) {
+  constexpr u32 kLooksBetween = 4096;  // at the mark of lost PEs, which is in the host's memory
+  for (u32 looks = 1; !done(); ++looks) {
+    if (looks % kLooksBetween != 0) continue;
+    const u32* first_lost = State().first_lost;
+    // What the lost PE had sent before is here by now: one look more.
+    if (first_lost != nullptr && LoadAcquire(first_lost) != 0 && !done())
+      Fail("a PE was lost while this kernel waited; the host's next call names it");
+  }
+}
+
+/// Whether the word compares so now; acquires where it does. By the calling thread.
 template <typename T>
 MORI_DEVICE_FN bool Test(const T* ivar, Compare compare, T value) {
   return Holds(LoadAcquire(ivar), compare, value);
@@ -108,63 +240,93 @@ template <typename Scope, typename T>
 MORI_DEVICE_FN T WaitUntil(const T* ivar, Compare compare, T value) {
   T seen{};
   if (Scope::Rank() == 0) {
-    while (!Holds(seen = LoadAcquire(ivar), compare, value)) Relax();
+    WaitFor([&] { return Holds(seen = LoadAcquire(ivar), compare, value); });
   }
   Scope::Sync();
   return seen;
 }
-
-// Atomics, by the calling thread.
-template <typename T>
-MORI_DEVICE_FN T AtomicFetch(const T* target, int pe) {
-  return LoadAcquire(Ptr(target, pe));
-}
-template <typename T>
-MORI_DEVICE_FN void AtomicSet(T* target, T value, int pe) {
-  StoreRelease(Ptr(target, pe), value);
-}
-template <typename T>
-MORI_DEVICE_FN T AtomicFetchAdd(T* target, T value, int pe) {
-  return FetchAdd(Ptr(target, pe), value);
-}
-template <typename T>
-MORI_DEVICE_FN T AtomicFetchAnd(T* target, T value, int pe) {
-  return FetchAnd(Ptr(target, pe), value);
-}
-template <typename T>
-MORI_DEVICE_FN T AtomicFetchOr(T* target, T value, int pe) {
-  return FetchOr(Ptr(target, pe), value);
-}
-template <typename T>
-MORI_DEVICE_FN T AtomicFetchXor(T* target, T value, int pe) {
-  return FetchXor(Ptr(target, pe), value);
-}
-template <typename T>
-MORI_DEVICE_FN T AtomicSwap(T* target, T value, int pe) {
-  return Swap(Ptr(target, pe), value);
-}
-template <typename T>
-MORI_DEVICE_FN T AtomicCompareSwap(T* target, T expected, T value, int pe) {
-  return CompareSwap(Ptr(target, pe), expected, value);
-}
-
-/// All PEs meet: what the scopes' threads stored before is visible to all after. One barrier of a
-/// PE at a time. Each PE writes its epoch to all, and waits for all epochs: one way of latency.
 template <typename Scope>
-MORI_DEVICE_FN void BarrierAll() {
-  const DeviceContext& state = State();
-  u64* mine = reinterpret_cast<u64*>(state.sync_bases[state.my_pe]);
-  const u64 epoch = LoadRelaxed(mine + state.my_pe) + 1;
-  Scope::Sync();
-  FenceSystem();
-  for (u32 pe = Scope::Rank(); pe < state.n_pes; pe += Scope::Size()) {
-    StoreRelease(reinterpret_cast<u64*>(state.sync_bases[pe]) + state.my_pe, epoch);
+MORI_DEVICE_FN u64 SignalWaitUntil(const u64* sig_addr, Compare compare, u64 value) {
+  return WaitUntil<Scope>(sig_addr, compare, value);
+}
+
+// Of several words. A `status` that is not 0 leaves its word out, as in OpenSHMEM; null leaves out
+// none. Tests are by the calling thread.
+
+/// Whether each word that takes part compares so; true of none.
+template <typename T>
+MORI_DEVICE_FN bool TestAll(const T* ivars, u64 count, const int* status, Compare compare,
+                            T value) {
+  for (u64 i = 0; i < count; ++i) {
+    if ((status == nullptr || status[i] == 0) && !Test(ivars + i, compare, value)) return false;
   }
-  for (u32 pe = Scope::Rank(); pe < state.n_pes; pe += Scope::Size()) {
-    while (LoadAcquire(mine + pe) < epoch) {
-    }
+  return true;
+}
+inline constexpr u64 kNoIndex = ~u64{0};
+/// The first word from `start` on, around, that compares so; `kNoIndex` if there is none.
+template <typename T>
+MORI_DEVICE_FN u64 TestAny(const T* ivars, u64 count, const int* status, Compare compare, T value,
+                           u64 start = 0) {
+  for (u64 n = 0; n < count; ++n) {
+    const u64 i = (start + n) % count;
+    if ((status == nullptr || status[i] == 0) && Test(ivars + i, compare, value)) return i;
+  }
+  return kNoIndex;
+}
+/// Those that compare so, into `indices`. @return how many
+template <typename T>
+MORI_DEVICE_FN u64 TestSome(const T* ivars, u64 count, u64* indices, const int* status,
+                            Compare compare, T value) {
+  u64 found = 0;
+  for (u64 i = 0; i < count; ++i) {
+    if ((status == nullptr || status[i] == 0) && Test(ivars + i, compare, value))
+      indices[found++] = i;
+  }
+  return found;
+}
+MORI_DEVICE_FN bool IsAnyWordIn(u64 count, const int* status) {
+  if (status == nullptr) return count > 0;
+  for (u64 i = 0; i < count; ++i) {
+    if (status[i] == 0) return true;
+  }
+  return false;
+}
+
+/// Waits for all; the scope's threads share the words.
+template <typename Scope, typename T>
+MORI_DEVICE_FN void WaitUntilAll(const T* ivars, u64 count, const int* status, Compare compare,
+                                 T value) {
+  for (u64 i = Scope::Rank(); i < count; i += Scope::Size()) {
+    if (status == nullptr || status[i] == 0)
+      WaitFor([&] { return Test(ivars + i, compare, value); });
   }
   Scope::Sync();
+}
+/// Waits for one, by the calling thread. @return its index; `kNoIndex` at once where no word takes
+/// part
+template <typename T>
+MORI_DEVICE_FN u64 WaitUntilAny(const T* ivars, u64 count, const int* status, Compare compare,
+                                T value) {
+  if (!IsAnyWordIn(count, status)) return kNoIndex;
+  u64 found = kNoIndex;
+  WaitFor([&] {
+    found = TestAny(ivars, count, status, compare, value);
+    return found != kNoIndex;
+  });
+  return found;
+}
+/// Waits for at least one, by the calling thread. @return how many, their indices in `indices`; 0
+/// at once where no word takes part
+template <typename T>
+MORI_DEVICE_FN u64 WaitUntilSome(const T* ivars, u64 count, u64* indices, const int* status,
+                                 Compare compare, T value) {
+  if (!IsAnyWordIn(count, status)) return 0;
+  u64 found = 0;
+  WaitFor([&] {
+    found = TestSome(ivars, count, indices, status, compare, value);
+    return found > 0;
+  });
+  return found;
 }
 
 }  // namespace mori::shmem::device

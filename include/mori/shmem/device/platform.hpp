@@ -14,6 +14,11 @@
 #define MORI_DEVICE_HOST 1
 #endif
 
+// The host pass of nvcc, whose kernels are linked into what it builds.
+#if defined(__NVCC__) && defined(__CUDACC__) && !defined(__CUDA_ARCH__) && !defined(__CUDACC_RTC__)
+#define MORI_DEVICE_LINKED 1
+#endif
+
 #if defined(__CUDACC__) && !defined(__clang__)
 #define MORI_DEVICE __device__
 #elif defined(__CUDA__) || defined(__HIP__)
@@ -27,6 +32,15 @@
 #define MORI_UNROLL _Pragma("unroll")
 #endif
 #define MORI_DEVICE_FN MORI_DEVICE inline __attribute__((always_inline))
+/// What hardly ever runs: out of the way of what does.
+#define MORI_DEVICE_COLD_FN MORI_DEVICE inline __attribute__((noinline, cold))
+
+#if defined(MORI_DEVICE_NVPTX) && !defined(__CUDACC_RTC__)
+/// Of every CUDA program: prints the message with block and thread, and ends the kernel with
+/// cudaErrorAssert. NVRTC declares it by itself.
+extern "C" MORI_DEVICE void __assertfail(const char* message, const char* file, unsigned line,
+                                         const char* function, unsigned long char_bytes);
+#endif
 
 namespace mori::shmem::device {
 

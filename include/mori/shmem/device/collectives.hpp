@@ -1,0 +1,187 @@
+// Collectives of all PEs, in a kernel. Every PE makes the call, with one scope each, and one call
+// at a time; `dest` and `source` are symmetric, do not overlap unless a call says so, and `dest` is
+// not in use on any PE when the first of them makes the call. On return `dest` is complete, and
+// `source` may be written to.
+#pragma once
+
+#include "mori/shmem/device/ops.hpp"
+
+namespace mori::shmem::device {
+
+/// What `SyncAll()` and `BarrierAll()` have in common: each PE writes its epoch to all, and waits
+/// for all epochs. One way of latency.
+///
+/// The fence is by the threads that write, after the scope has met: cumulative, it covers what all
+/// of the scope have stored, and pairs with the fence behind the loads of who sees the epoch.
+template <typename Scope>
+MORI_DEVICE_FN void Meet() {
+  const DeviceContext& state = State();
+  CheckNotOver();
+  SyncWords* mine = SyncWordsOf(MyPe());
+  const u32 rank = Scope::Rank();
+  const u64 epoch = rank < state.n_pes ? LoadRelaxed(mine->epochs + state.my_pe) + 1 : 0;
+  Scope::Sync();
+  if (rank < state.n_pes) {
+    FenceSystem();
+    for (u32 pe = rank; pe < state.n_pes; pe += Scope::Size()) {
+      StoreRelaxed(SyncWordsOf(static_cast<int>(pe))->epochs + state.my_pe, epoch);
+    }
+    for (u32 pe = rank; pe < state.n_pes; pe += Scope::Size()) {
+      WaitFor([&] { return LoadRelaxed(mine->epochs + pe) >= epoch; });
+    }
+    FenceSystem();
+  }
+  Scope::Sync();
+}
+
+/// Returns once all PEs have called it. What others had put before is visible where they had
+/// completed it.
+template <typename Scope>
+MORI_DEVICE_FN void SyncAll() {
+  Meet<Scope>();
+}
+/// Returns once all PEs have called it, and what the scopes of all had put before is visible to
+/// all.
+template <typename Scope>
+MORI_DEVICE_FN void BarrierAll() {
+  Meet<Scope>();
+}
+
+// The puts of each collective, without the meeting that completes it, so that a grid can share
+// them.
+
+/// The `n`th PE to send to: neighbours first, so that not all send to one at a time.
+MORI_DEVICE_FN int NthPe(int n) {
+  const int pe = MyPe() + 1 + n;
+  return pe >= NPes() ? pe - NPes() : pe;
+}
+template <typename Scope>
+MORI_DEVICE_FN void BroadcastPuts(void* dest, const void* source, u64 bytes, int root) {
+  if (static_cast<u32>(root) >= State().n_pes) FailOutOfReach(root);
+  if (MyPe() != root) return;
+  for (int n = 0; n < NPes(); ++n) {
+    if (NthPe(n) != root || dest != source) PutNbi<Scope>(dest, source, bytes, NthPe(n));
+  }
+}
+template <typename Scope>
+MORI_DEVICE_FN void FCollectPuts(void* dest, const void* source, u64 bytes) {
+  u8* part = static_cast<u8*>(dest) + static_cast<u64>(MyPe()) * bytes;
+  for (int n = 0; n < NPes(); ++n) PutNbi<Scope>(part, source, bytes, NthPe(n));
+}
+template <typename Scope>
+MORI_DEVICE_FN void AllToAllPuts(void* dest, const void* source, u64 bytes) {
+  u8* part = static_cast<u8*>(dest) + static_cast<u64>(MyPe()) * bytes;
+  for (int n = 0; n < NPes(); ++n) {
+    const int pe = NthPe(n);
+    PutNbi<Scope>(part, static_cast<const u8*>(source) + static_cast<u64>(pe) * bytes, bytes, pe);
+  }
+}
+
+/// `root`'s `bytes` at `source`, to `dest` of all PEs; root's own `dest` may be its `source`.
+template <typename Scope>
+MORI_DEVICE_FN void Broadcast(void* dest, const void* source, u64 bytes, int root) {
+  BroadcastPuts<Scope>(dest, source, bytes, root);
+  Meet<Scope>();
+}
+/// All-gather: each PE's `bytes` at `source`, to `dest + pe * bytes` of all.
+template <typename Scope>
+MORI_DEVICE_FN void FCollect(void* dest, const void* source, u64 bytes) {
+  FCollectPuts<Scope>(dest, source, bytes);
+  Meet<Scope>();
+}
+/// Each PE's `bytes` at `source + pe * bytes`, to `dest + my_pe * bytes` of `pe`.
+template <typename Scope>
+MORI_DEVICE_FN void AllToAll(void* dest, const void* source, u64 bytes) {
+  AllToAllPuts<Scope>(dest, source, bytes);
+  Meet<Scope>();
+}
+
+struct Sum {
+  template <typename T>
+  static MORI_DEVICE_FN T Of(T a, T b) {
+    return static_cast<T>(a + b);
+  }
+};
+struct Min {
+  template <typename T>
+  static MORI_DEVICE_FN T Of(T a, T b) {
+    return b < a ? b : a;
+  }
+};
+struct Max {
+  template <typename T>
+  static MORI_DEVICE_FN T Of(T a, T b) {
+    return a < b ? b : a;
+  }
+};
+
+/// An element as the word that carries it.
+template <u64 kBytes>
+struct WordOfSize;
+template <>
+struct WordOfSize<4> {
+  using Type = u32;
+};
+template <>
+struct WordOfSize<8> {
+  using Type = u64;
+};
+template <typename T>
+MORI_DEVICE_FN T LoadElement(const T* p) {
+  using Word = typename WordOfSize<sizeof(T)>::Type;
+  const Word word = LoadFresh(reinterpret_cast<const Word*>(p));
+  T element;
+  __builtin_memcpy(&element, &word, sizeof element);
+  return element;
+}
+template <typename T>
+MORI_DEVICE_FN void StoreElement(T* p, T element) {
+  using Word = typename WordOfSize<sizeof(T)>::Type;
+  Word word;
+  __builtin_memcpy(&word, &element, sizeof word);
+  StoreBulk(reinterpret_cast<Word*>(p), word);
+}
+
+/// The stores of a reduction whose sources are ready on all PEs: this PE combines its part of the
+/// elements, in the order of PEs, and puts the result to all. Who reads a part writes it, so that
+/// `dest` may be `source`.
+template <typename Scope, typename Op, typename T>
+MORI_DEVICE_FN void ReducePuts(T* dest, const T* source, u64 count) {
+  constexpr int kUnroll = 4;
+  const u64 n_pes = static_cast<u64>(NPes());
+  const u64 part = (count + n_pes - 1) / n_pes;
+  const u64 start = part * static_cast<u64>(MyPe());
+  const u64 end = start + part < count ? start + part : count;
+  const u64 size = Scope::Size();
+  for (u64 i = start + Scope::Rank(); i < end; i += kUnroll * size) {
+    T values[kUnroll];
+    MORI_UNROLL
+    for (int k = 0; k < kUnroll; ++k) {
+      if (i + k * size < end) values[k] = LoadElement(Ptr(source + i + k * size, 0));
+    }
+    for (int pe = 1; pe < NPes(); ++pe) {
+      MORI_UNROLL
+      for (int k = 0; k < kUnroll; ++k) {
+        if (i + k * size < end)
+          values[k] = Op::Of(values[k], LoadElement(Ptr(source + i + k * size, pe)));
+      }
+    }
+    for (int n = 0; n < NPes(); ++n) {
+      MORI_UNROLL
+      for (int k = 0; k < kUnroll; ++k) {
+        if (i + k * size < end) StoreElement(Ptr(dest + i + k * size, NthPe(n)), values[k]);
+      }
+    }
+  }
+}
+
+/// Combines `count` elements of 4 or 8 bytes of all PEs with `Op` (`Sum`, `Min` or `Max`), in the
+/// order of PEs: the same result, to the bit, on all. `dest` may be `source`.
+template <typename Scope, typename Op, typename T>
+MORI_DEVICE_FN void Reduce(T* dest, const T* source, u64 count) {
+  Meet<Scope>();
+  ReducePuts<Scope, Op>(dest, source, count);
+  Meet<Scope>();
+}
+
+}  // namespace mori::shmem::device

@@ -1,0 +1,55 @@
+// A CUDA device and its primary context.
+#pragma once
+
+#include <memory>
+
+#include "runtime/cuda/driver.hpp"
+
+namespace mori::shmem {
+
+/// A device's primary context, and a stream of our own for copies. Shared by all memory and
+/// mappings of a runtime, so that it outlives them.
+class CudaDevice {
+ public:
+  static Result<std::shared_ptr<CudaDevice>> Open(const cuda::Driver* driver, int ordinal);
+  ~CudaDevice();
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  const cuda::Driver& driver() const { return *driver_; }
+  int ordinal() const { return ordinal_; }
+  cuda::Device device() const { return device_; }
+  cuda::Stream stream() const { return stream_; }
+  cuda::AllocationProperties Properties() const;
+
+  /// The device is the calling thread's current one while this exists; the former one is
+  /// afterwards.
+  class Use {
+   public:
+    explicit Use(const CudaDevice& device) : driver_(device.driver()) {
+      is_pushed_ = driver_.context_push(device.context_) == cuda::kSuccess;
+    }
+    ~Use() {
+      cuda::Context popped = nullptr;
+      if (is_pushed_) driver_.context_pop(&popped);
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    const cuda::Driver& driver_;
+    bool is_pushed_;
+  };
+
+ private:
+  CudaDevice(const cuda::Driver* driver, int ordinal, cuda::Device device)
+      : driver_(driver), ordinal_(ordinal), device_(device) {}
+
+  const cuda::Driver* driver_;
+  int ordinal_;
+  cuda::Device device_;
+  cuda::Context context_ = nullptr;
+  cuda::Stream stream_ = nullptr;
+};
+
+}  // namespace mori::shmem

@@ -1,0 +1,175 @@
+#include "runtime/cuda/cuda_kernels.hpp"
+
+#include <algorithm>
+
+namespace mori::shmem {
+
+using cuda::DevicePointer;
+
+namespace {
+
+constexpr std::uint64_t kPageBytes = 4096;
+
+DevicePointer Address(const void* pointer) { return reinterpret_cast<DevicePointer>(pointer); }
+
+}  // namespace
+
+Result<std::unique_ptr<CudaKernels>> CudaKernels::Create(std::shared_ptr<CudaDevice> device) {
+  std::unique_ptr<CudaKernels> kernels(new CudaKernels(std::move(device)));
+  int count = 0;
+  MORI_RETURN_IF_ERROR(kernels->driver().Check(
+      kernels->driver().device_attribute(&count, cuda::kAttributeMultiprocessors,
+                                         kernels->device_->device()),
+      "count a device's multiprocessors"));
+  kernels->multiprocessors_ = static_cast<unsigned>(std::max(count, 1));
+  return kernels;
+}
+
+CudaKernels::~CudaKernels() {
+  const CudaDevice::Use use(*device_);
+  for (const auto& [stream, posted] : posted_) driver().event_destroy(posted.event);
+  for (cuda::Module module : modules_) driver().module_unload(module);
+}
+
+Result<DeviceKernels::Symbol> CudaKernels::Found(cuda::Code result, DevicePointer address,
+                                                 std::size_t bytes, const char* name,
+                                                 std::string_view where) const {
+  if (result == cuda::kErrorNotFound) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "the {} has no {}: it does not include the device headers, or was compiled "
+                 "with -rdc=true and not linked",
+                 where, name);
+  }
+  MORI_RETURN_IF_ERROR(driver().Check(result, fmt::format("find {} in a {}", name, where)));
+  return Symbol{reinterpret_cast<void*>(address), bytes};
+}
+
+Result<DeviceKernels::Symbol> CudaKernels::FindSymbol(void* module, const char* name) const {
+  if (module == nullptr) return Error(ErrorCode::kInvalidArgument, "the module is null");
+  const CudaDevice::Use use(*device_);
+  DevicePointer address = 0;
+  std::size_t bytes = 0;
+  const auto result =
+      driver().module_global(&address, &bytes, static_cast<cuda::Module>(module), name);
+  return Found(result, address, bytes, name, "module");
+}
+
+Result<DeviceKernels::Symbol> CudaKernels::FindSymbolInLibrary(void* library,
+                                                               const char* name) const {
+  if (library == nullptr) return Error(ErrorCode::kInvalidArgument, "the library is null");
+  const CudaDevice::Use use(*device_);
+  DevicePointer address = 0;
+  std::size_t bytes = 0;
+  const auto result =
+      driver().library_global(&address, &bytes, static_cast<cuda::Library>(library), name);
+  return Found(result, address, bytes, name, "library");
+}
+
+Result<void*> CudaKernels::LoadModule(const void* image) {
+  const CudaDevice::Use use(*device_);
+  cuda::Module module = nullptr;
+  MORI_RETURN_IF_ERROR(driver().Check(driver().module_load(&module, image), "load kernels"));
+  const std::lock_guard lock(mutex_);
+  modules_.push_back(module);
+  return static_cast<void*>(module);
+}
+
+Result<void*> CudaKernels::FindKernel(void* module, const char* name) const {
+  const CudaDevice::Use use(*device_);
+  cuda::Function function = nullptr;
+  MORI_RETURN_IF_ERROR(
+      driver().Check(driver().module_function(&function, static_cast<cuda::Module>(module), name),
+                     fmt::format("find the kernel {}", name)));
+  return static_cast<void*>(function);
+}
+
+Status CudaKernels::Launch(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+                           void* stream) const {
+  const CudaDevice::Use use(*device_);
+  return driver().Check(
+      driver().launch(static_cast<cuda::Function>(kernel), blocks, 1, 1, threads, 1, 1, 0,
+                      static_cast<cuda::Stream>(stream), arguments, nullptr),
+      "launch a kernel");
+}
+
+Status CudaKernels::CopyOnStream(void* to, const void* from, std::uint64_t bytes,
+                                 void* stream) const {
+  if (bytes == 0) return Status();
+  const CudaDevice::Use use(*device_);
+  return driver().Check(
+      driver().copy_async(Address(to), Address(from), bytes, static_cast<cuda::Stream>(stream)),
+      fmt::format("copy {} bytes on a stream", bytes));
+}
+
+Status CudaKernels::Synchronize(void* stream) const {
+  const CudaDevice::Use use(*device_);
+  return driver().Check(driver().stream_synchronize(static_cast<cuda::Stream>(stream)),
+                        "wait for a stream");
+}
+
+Status CudaKernels::NotePosted(void* stream) {
+  const CudaDevice::Use use(*device_);
+  auto* const handle = static_cast<cuda::Stream>(stream);
+  int capture = 0;
+  MORI_RETURN_IF_ERROR(
+      driver().Check(driver().stream_is_capturing(handle, &capture), "look at a stream"));
+  if (capture != cuda::kCaptureNone) return Status();
+  const std::lock_guard lock(mutex_);
+  Posted& posted = posted_[stream];
+  if (posted.event == nullptr) {
+    MORI_RETURN_IF_ERROR(driver().Check(
+        driver().event_create(&posted.event, cuda::kEventDisableTiming), "make an event"));
+  }
+  posted.is_awaited = true;
+  return driver().Check(driver().event_record(posted.event, handle), "record an event");
+}
+
+Status CudaKernels::AwaitPosted() {
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::none_of(posted_, [](const auto& one) { return one.second.is_awaited; }))
+    return Status();
+  const CudaDevice::Use use(*device_);
+  for (auto& [stream, posted] : posted_) {
+    if (!posted.is_awaited) continue;
+    posted.is_awaited = false;
+    MORI_RETURN_IF_ERROR(driver().Check(driver().event_synchronize(posted.event),
+                                        "wait for what was posted on a stream"));
+  }
+  return Status();
+}
+
+Result<void*> CudaKernels::AllocateForever(std::uint64_t bytes) {
+  const CudaDevice::Use use(*device_);
+  DevicePointer memory = 0;
+  MORI_RETURN_IF_ERROR(driver().Check(driver().allocate(&memory, bytes),
+                                      fmt::format("allocate {} bytes of device memory", bytes)));
+  MORI_RETURN_IF_ERROR(driver().Check(driver().fill(memory, 0, bytes), "zero device memory"));
+  return reinterpret_cast<void*>(memory);
+}
+
+Result<std::shared_ptr<void>> CudaKernels::MapHost(void* memory, std::uint64_t bytes) {
+  const CudaDevice::Use use(*device_);
+  const auto start = reinterpret_cast<std::uintptr_t>(memory) / kPageBytes * kPageBytes;
+  const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(memory) - start;
+  const std::uint64_t length = (offset + bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  auto* const pages = reinterpret_cast<void*>(start);
+  MORI_RETURN_IF_ERROR(
+      driver().Check(driver().host_register(
+                         pages, length, cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap),
+                     "map memory of the host for kernels"));
+  const std::shared_ptr<void> registered(pages, [device = device_](void* at) {
+    const CudaDevice::Use use_device(*device);
+    device->driver().host_unregister(at);
+  });
+  DevicePointer address = 0;
+  MORI_RETURN_IF_ERROR(driver().Check(driver().host_device_pointer(&address, pages, 0),
+                                      "map memory of the host for kernels"));
+  return std::shared_ptr<void>(registered, reinterpret_cast<void*>(address + offset));
+}
+
+void CudaKernels::OnDevice(const std::function<void()>& call) const {
+  const CudaDevice::Use use(*device_);
+  call();
+}
+
+}  // namespace mori::shmem

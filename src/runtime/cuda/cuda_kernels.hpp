@@ -1,0 +1,58 @@
+// Modules, streams and host words of an NVIDIA GPU.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "runtime/cuda/cuda_device.hpp"
+#include "runtime/cuda/kernel_image.hpp"
+#include "runtime/device_kernels.hpp"
+
+namespace mori::shmem {
+
+class CudaKernels final : public DeviceKernels {
+ public:
+  static Result<std::unique_ptr<CudaKernels>> Create(std::shared_ptr<CudaDevice> device);
+  ~CudaKernels() override;
+  CudaKernels(const CudaKernels&) = delete;
+  CudaKernels& operator=(const CudaKernels&) = delete;
+
+  Result<Symbol> FindSymbol(void* module, const char* name) const override;
+  Result<Symbol> FindSymbolInLibrary(void* library, const char* name) const override;
+  const void* LibraryImage() const override { return cuda::KernelImage(); }
+  Result<void*> LoadModule(const void* image) override;
+  Result<void*> FindKernel(void* module, const char* name) const override;
+  Status Launch(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+                void* stream) const override;
+  Status CopyOnStream(void* to, const void* from, std::uint64_t bytes, void* stream) const override;
+  Status Synchronize(void* stream) const override;
+  void* own_stream() const override { return device_->stream(); }
+  unsigned multiprocessors() const override { return multiprocessors_; }
+  Status NotePosted(void* stream) override;
+  Status AwaitPosted() override;
+  Result<void*> AllocateForever(std::uint64_t bytes) override;
+  Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t bytes) override;
+  void OnDevice(const std::function<void()>& call) const override;
+
+ private:
+  explicit CudaKernels(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
+
+  const cuda::Driver& driver() const { return device_->driver(); }
+  Result<Symbol> Found(cuda::Code result, cuda::DevicePointer address, std::size_t bytes,
+                       const char* name, std::string_view where) const;
+
+  std::shared_ptr<CudaDevice> device_;
+  unsigned multiprocessors_ = 0;
+  std::vector<cuda::Module> modules_;
+
+  /// By stream: an event behind what was posted last, and whether anybody has yet to wait for it.
+  struct Posted {
+    cuda::Event event = nullptr;
+    bool is_awaited = false;
+  };
+  std::mutex mutex_;
+  std::map<void*, Posted> posted_;
+};
+
+}  // namespace mori::shmem

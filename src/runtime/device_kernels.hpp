@@ -1,0 +1,62 @@
+// Seam: what a device has beyond memory: modules of kernels, streams, and words of the host that
+// kernels read. The host backend has none of it.
+//
+// Implementations: cuda. Streams, modules, libraries and kernels are the vendor's handles. Every
+// call leaves the calling thread's current device as it was. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "base/status.hpp"
+
+namespace mori::shmem {
+
+class DeviceKernels {
+ public:
+  virtual ~DeviceKernels() = default;
+
+  /// A variable of a module.
+  struct Symbol {
+    void* address = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  /// @return kInvalidArgument if the module, which the driver has loaded, has no such variable
+  virtual Result<Symbol> FindSymbol(void* module, const char* name) const = 0;
+  /// The same of a library (CUDA: `CUlibrary`), for this device.
+  virtual Result<Symbol> FindSymbolInLibrary(void* library, const char* name) const = 0;
+
+  /// The library's own kernels for `LoadModule()`; null if this build has none.
+  virtual const void* LibraryImage() const = 0;
+  /// Loads machine code or code for the driver to compile; unloaded with this object.
+  virtual Result<void*> LoadModule(const void* image) = 0;
+  virtual Result<void*> FindKernel(void* module, const char* name) const = 0;
+  /// Returns once the kernel is on the stream. `arguments` points to each argument.
+  virtual Status Launch(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+                        void* stream) const = 0;
+  /// Copies as the stream comes to it. Memory of the device, of a peer, or of the host.
+  virtual Status CopyOnStream(void* to, const void* from, std::uint64_t bytes,
+                              void* stream) const = 0;
+  virtual Status Synchronize(void* stream) const = 0;
+  /// A stream for what the host waits for at once.
+  virtual void* own_stream() const = 0;
+  virtual unsigned multiprocessors() const = 0;
+
+  /// What is on `stream` now is waited for by the next `AwaitPosted()`; nothing while the stream is
+  /// captured into a graph, whose launches are not known here.
+  virtual Status NotePosted(void* stream) = 0;
+  virtual Status AwaitPosted() = 0;
+
+  /// Memory of the device that is never given back, so that kernels may look at it at any time.
+  /// Zeroed.
+  virtual Result<void*> AllocateForever(std::uint64_t bytes) = 0;
+  /// The address by which kernels reach memory of the host, for as long as it is held.
+  virtual Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t bytes) = 0;
+  /// Calls while the device is the calling thread's current one.
+  virtual void OnDevice(const std::function<void()>& call) const = 0;
+};
+
+}  // namespace mori::shmem

@@ -1,0 +1,109 @@
+// Streams of a device: copies by its driver, everything else by the library's kernels.
+#include <algorithm>
+#include <mutex>
+
+#include "shmem/library_kernels.hpp"
+#include "shmem/streams.hpp"
+
+namespace mori::shmem {
+namespace {
+
+using Name = LibraryKernels::Name;
+
+constexpr unsigned kThreads = 512;
+constexpr unsigned kWarp = 32;
+/// What one thread copies in a turn of its loop.
+constexpr std::uint64_t kBytesPerThread = 128;
+
+class DeviceStreams final : public Streams {
+ public:
+  DeviceStreams(const LibraryKernels* kernels, int world_size)
+      : kernels_(*kernels),
+        device_(kernels->device()),
+        world_size_(static_cast<std::uint64_t>(world_size)) {}
+
+  Status Copy(void* to, const void* from, std::uint64_t bytes, void* stream) override {
+    MORI_RETURN_IF_ERROR(device_.CopyOnStream(to, from, bytes, stream));
+    return device_.NotePosted(stream);
+  }
+  Status Signal(std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
+                void* stream) override {
+    MORI_RETURN_IF_ERROR(
+        kernels_.Launch(Name::kSignal, 1, 1, stream, sig_addr, signal, static_cast<int>(op), pe));
+    return device_.NotePosted(stream);
+  }
+  Status Wait(const std::uint64_t* sig_addr, Cmp cmp, std::uint64_t value, void* stream) override {
+    return kernels_.Launch(Name::kWait, 1, 1, stream, sig_addr, static_cast<int>(cmp), value);
+  }
+  Status Quiet(void* stream) override { return kernels_.Launch(Name::kFence, 1, 1, stream); }
+  Status Meet(void* stream) override { return kernels_.Launch(Name::kMeet, 1, kWarp, stream); }
+
+  Status Broadcast(void* dest, const void* source, std::uint64_t bytes, int root,
+                   void* stream) override {
+    return Posted(kernels_.Launch(Name::kBroadcast, Blocks(bytes), kThreads, stream, dest, source,
+                                  bytes, root),
+                  stream);
+  }
+  Status FCollect(void* dest, const void* source, std::uint64_t bytes, void* stream) override {
+    return Posted(
+        kernels_.Launch(Name::kFCollect, Blocks(bytes), kThreads, stream, dest, source, bytes),
+        stream);
+  }
+  Status AllToAll(void* dest, const void* source, std::uint64_t bytes, void* stream) override {
+    return Posted(
+        kernels_.Launch(Name::kAllToAll, Blocks(bytes), kThreads, stream, dest, source, bytes),
+        stream);
+  }
+  Status Reduce(void* dest, const void* source, std::uint64_t count, ElementType type, ReduceOp op,
+                void* stream) override {
+    MORI_RETURN_IF_ERROR(Meet(stream));  // the sources are ready
+    const std::uint64_t bytes = count * ElementBytes(type) / world_size_;
+    return Posted(
+        kernels_.LaunchReduce(type, op, Blocks(bytes), kThreads, stream, dest, source, count),
+        stream);
+  }
+  Status Complete() override { return device_.AwaitPosted(); }
+
+  Result<std::uint64_t> Atomic(detail::AtomicOp operation, int bytes, void* word,
+                               std::uint64_t value, std::uint64_t expected) override {
+    const std::lock_guard lock(atomic_mutex_);
+    if (result_ == nullptr) {
+      MORI_ASSIGN_OR_RETURN(result_, device_.MapHost(&result_word_, sizeof result_word_));
+    }
+    MORI_RETURN_IF_ERROR(kernels_.Launch(Name::kAtomic, 1, 1, device_.own_stream(),
+                                         static_cast<int>(operation), bytes, word, value, expected,
+                                         static_cast<std::uint64_t*>(result_.get())));
+    MORI_RETURN_IF_ERROR(device_.Synchronize(device_.own_stream()));
+    return result_word_.value;
+  }
+
+ private:
+  /// A page of its own: it is mapped for the device.
+  struct alignas(4096) ResultPage {
+    std::uint64_t value = 0;
+  };
+
+  unsigned Blocks(std::uint64_t bytes) const {
+    const std::uint64_t wanted = bytes / (kThreads * kBytesPerThread) + 1;
+    return static_cast<unsigned>(std::min<std::uint64_t>(wanted, device_.multiprocessors()));
+  }
+  Status Posted(Status launched, void* stream) {
+    return launched.ok() ? device_.NotePosted(stream) : launched;
+  }
+
+  const LibraryKernels& kernels_;
+  DeviceKernels& device_;
+  std::uint64_t world_size_;
+
+  std::mutex atomic_mutex_;
+  ResultPage result_word_;
+  std::shared_ptr<void> result_;  ///< where kernels reach `result_word_`
+};
+
+}  // namespace
+
+std::unique_ptr<Streams> MakeDeviceStreams(const LibraryKernels* kernels, int world_size) {
+  return std::make_unique<DeviceStreams>(kernels, world_size);
+}
+
+}  // namespace mori::shmem

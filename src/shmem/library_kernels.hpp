@@ -1,0 +1,67 @@
+// The library's own kernels (src/kernels/library_kernels.cu), loaded on one PE's device.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "mori/shmem/types.hpp"
+#include "runtime/device_kernels.hpp"
+
+namespace mori::shmem {
+
+class LibraryKernels {
+ public:
+  enum class Name {
+    kMeet,
+    kSignal,
+    kWait,
+    kFence,
+    kAtomic,
+    kBroadcast,
+    kFCollect,
+    kAllToAll,
+    kReduce,  ///< and those behind it: one for each type and operation
+  };
+
+  /// Loads all of them, so that none is loaded later, which would wait for kernels that run.
+  /// @return kUnsupported in a build without them
+  static Result<std::unique_ptr<LibraryKernels>> Load(DeviceKernels* device);
+
+  DeviceKernels& device() const { return *device_; }
+  /// For the publication of a PE's state.
+  void* module() const { return module_; }
+
+  template <typename... Arguments>
+  Status Launch(Name name, unsigned blocks, unsigned threads, void* stream,
+                Arguments... arguments) const {
+    return LaunchAt(static_cast<std::size_t>(name), blocks, threads, stream, arguments...);
+  }
+  template <typename... Arguments>
+  Status LaunchReduce(ElementType type, ReduceOp op, unsigned blocks, unsigned threads,
+                      void* stream, Arguments... arguments) const {
+    const auto at = static_cast<std::size_t>(Name::kReduce) +
+                    kOperations * static_cast<std::size_t>(type) + static_cast<std::size_t>(op);
+    return LaunchAt(at, blocks, threads, stream, arguments...);
+  }
+
+ private:
+  static constexpr std::size_t kOperations = 3;
+  static constexpr std::size_t kTypes = 6;
+  static constexpr std::size_t kCount =
+      static_cast<std::size_t>(Name::kReduce) + kOperations * kTypes;
+
+  LibraryKernels(DeviceKernels* device, void* module) : device_(device), module_(module) {}
+
+  template <typename... Arguments>
+  Status LaunchAt(std::size_t at, unsigned blocks, unsigned threads, void* stream,
+                  Arguments... arguments) const {
+    std::array<void*, sizeof...(arguments) + 1> addresses = {&arguments..., nullptr};
+    return device_->Launch(kernels_[at], blocks, threads, addresses.data(), stream);
+  }
+
+  DeviceKernels* device_;
+  void* module_;
+  std::array<void*, kCount> kernels_{};
+};
+
+}  // namespace mori::shmem

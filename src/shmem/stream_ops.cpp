@@ -1,0 +1,154 @@
+// The public calls on streams: each checks its arguments, and hands them to the PE's streams.
+#include "mori/shmem/stream_ops.hpp"
+
+#include "shmem/last_error.hpp"
+#include "shmem/registry.hpp"
+#include "shmem/symmetric_address.hpp"
+
+namespace mori::shmem {
+namespace {
+
+/// `call(world, streams)` for the calling thread's PE.
+template <typename Call>
+int OnStreams(const char* name, Call call) {
+  World* world = Registry::Instance().Current();
+  if (world == nullptr) return Report(name, Registry::Instance().NoWorld());
+  const auto streams = world->streams();
+  if (!streams.ok()) return Report(name, streams.status());
+  return Report(name, call(*world, **streams));
+}
+
+Status CheckRange(const World& world, const void* address, std::uint64_t bytes) {
+  return FindMapped(world, address, bytes, world.my_pe()).status();
+}
+
+Status CheckSignal(const World& world, const std::uint64_t* sig_addr, SignalOp op, int pe) {
+  if (op != SignalOp::kSet && op != SignalOp::kAdd) {
+    return Error(ErrorCode::kInvalidArgument, "signal operation {} is unknown: 0 set, 1 add",
+                 static_cast<int>(op));
+  }
+  MORI_RETURN_IF_ERROR(CheckWord(sig_addr, sizeof *sig_addr));
+  return FindMapped(world, sig_addr, sizeof *sig_addr, pe).status();
+}
+
+/// Bytes of all PEs' parts.
+Result<std::uint64_t> BytesOfAll(const World& world, std::uint64_t bytes) {
+  const auto n_pes = static_cast<std::uint64_t>(world.n_pes());
+  if (bytes > world.heap().bytes() / n_pes) {
+    return Error(ErrorCode::kInvalidArgument, "{} bytes of each of {} PEs are more than the heap",
+                 bytes, n_pes);
+  }
+  return bytes * n_pes;
+}
+
+}  // namespace
+
+int ShmemPutMemOnStream(void* dest, const void* source, std::size_t bytes, int pe, void* stream) {
+  return OnStreams("put on a stream", [&](const World& world, Streams& streams) -> Status {
+    MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
+    return streams.Copy(to, source, bytes, stream);
+  });
+}
+
+int ShmemGetMemOnStream(void* dest, const void* source, std::size_t bytes, int pe, void* stream) {
+  return OnStreams("get on a stream", [&](const World& world, Streams& streams) -> Status {
+    MORI_ASSIGN_OR_RETURN(const std::byte* from, FindMapped(world, source, bytes, pe));
+    return streams.Copy(dest, from, bytes, stream);
+  });
+}
+
+int ShmemPutMemSignalOnStream(void* dest, const void* source, std::size_t bytes,
+                              std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
+                              void* stream) {
+  return OnStreams("put-with-signal on a stream",
+                   [&](const World& world, Streams& streams) -> Status {
+                     MORI_RETURN_IF_ERROR(CheckSignal(world, sig_addr, op, pe));
+                     MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
+                     MORI_RETURN_IF_ERROR(streams.Copy(to, source, bytes, stream));
+                     return streams.Signal(sig_addr, signal, op, pe, stream);
+                   });
+}
+
+int ShmemSignalOpOnStream(std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
+                          void* stream) {
+  return OnStreams("signal on a stream", [&](const World& world, Streams& streams) -> Status {
+    MORI_RETURN_IF_ERROR(CheckSignal(world, sig_addr, op, pe));
+    return streams.Signal(sig_addr, signal, op, pe, stream);
+  });
+}
+
+int ShmemSignalWaitUntilOnStream(const std::uint64_t* sig_addr, Cmp cmp, std::uint64_t value,
+                                 void* stream) {
+  return OnStreams("wait on a stream", [&](const World& world, Streams& streams) -> Status {
+    if (static_cast<int>(cmp) < 0 || cmp > Cmp::kLe) {
+      return Error(ErrorCode::kInvalidArgument, "comparison {} is unknown: 0 to 5",
+                   static_cast<int>(cmp));
+    }
+    MORI_RETURN_IF_ERROR(CheckWord(sig_addr, sizeof *sig_addr));
+    MORI_RETURN_IF_ERROR(CheckRange(world, sig_addr, sizeof *sig_addr));
+    return streams.Wait(sig_addr, cmp, value, stream);
+  });
+}
+
+int ShmemQuietOnStream(void* stream) {
+  return OnStreams("quiet on a stream",
+                   [&](const World&, Streams& streams) { return streams.Quiet(stream); });
+}
+
+int ShmemBarrierAllOnStream(void* stream) {
+  return OnStreams("barrier_all on a stream",
+                   [&](const World&, Streams& streams) { return streams.Meet(stream); });
+}
+
+int ShmemSyncAllOnStream(void* stream) {
+  return OnStreams("sync_all on a stream",
+                   [&](const World&, Streams& streams) { return streams.Meet(stream); });
+}
+
+int ShmemBroadcastMemOnStream(void* dest, const void* source, std::size_t bytes, int root,
+                              void* stream) {
+  return OnStreams("broadcast on a stream", [&](const World& world, Streams& streams) -> Status {
+    MORI_RETURN_IF_ERROR(CheckPe(world, root));
+    MORI_RETURN_IF_ERROR(CheckRange(world, dest, bytes));
+    return streams.Broadcast(dest, source, bytes, root, stream);
+  });
+}
+
+int ShmemFCollectMemOnStream(void* dest, const void* source, std::size_t bytes, void* stream) {
+  return OnStreams("fcollect on a stream", [&](const World& world, Streams& streams) -> Status {
+    MORI_ASSIGN_OR_RETURN(const std::uint64_t all, BytesOfAll(world, bytes));
+    MORI_RETURN_IF_ERROR(CheckRange(world, dest, all));
+    return streams.FCollect(dest, source, bytes, stream);
+  });
+}
+
+int ShmemAllToAllMemOnStream(void* dest, const void* source, std::size_t bytes, void* stream) {
+  return OnStreams("alltoall on a stream", [&](const World& world, Streams& streams) -> Status {
+    MORI_ASSIGN_OR_RETURN(const std::uint64_t all, BytesOfAll(world, bytes));
+    MORI_RETURN_IF_ERROR(CheckRange(world, dest, all));
+    return streams.AllToAll(dest, source, bytes, stream);
+  });
+}
+
+int ShmemReduceOnStream(void* dest, const void* source, std::size_t count, ElementType type,
+                        ReduceOp op, void* stream) {
+  return OnStreams("reduction on a stream", [&](const World& world, Streams& streams) -> Status {
+    const std::uint64_t element = ElementBytes(type);
+    if (element == 0 || static_cast<int>(op) < 0 || op > ReduceOp::kMax) {
+      return Error(ErrorCode::kInvalidArgument,
+                   "element type {} or operation {} is unknown: types 0 to 5, operations 0 to 2",
+                   static_cast<int>(type), static_cast<int>(op));
+    }
+    if (count > world.heap().bytes() / element) {
+      return Error(ErrorCode::kInvalidArgument, "{} elements of {} bytes are more than the heap",
+                   count, element);
+    }
+    for (const void* address : {static_cast<const void*>(dest), source}) {
+      MORI_RETURN_IF_ERROR(CheckWord(address, element));
+      MORI_RETURN_IF_ERROR(CheckRange(world, address, count * element));
+    }
+    return streams.Reduce(dest, source, count, type, op, stream);
+  });
+}
+
+}  // namespace mori::shmem

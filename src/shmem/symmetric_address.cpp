@@ -1,0 +1,37 @@
+#include "shmem/symmetric_address.hpp"
+
+namespace mori::shmem {
+
+Status CheckPe(const World& world, int pe) {
+  if (pe >= 0 && pe < world.n_pes()) return Status();
+  return Error(ErrorCode::kInvalidArgument, "PE {} is out of range: there are PEs 0 to {}", pe,
+               world.n_pes() - 1);
+}
+
+Result<std::byte*> FindMapped(const World& world, const void* address, std::uint64_t bytes,
+                              int pe) {
+  MORI_RETURN_IF_ERROR(CheckPe(world, pe));
+  if (std::byte* pointer = world.heap().Translate(address, bytes, pe)) return pointer;
+  const auto offset = world.heap().OffsetOf(address);
+  if (!offset) {
+    return Error(ErrorCode::kInvalidArgument, "{} is no symmetric address: the heap is [{}, +{})",
+                 address, static_cast<const void*>(world.heap().base()),
+                 FormatByteSize(world.heap().bytes()));
+  }
+  if (bytes <= world.heap().bytes() - *offset) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "{} bytes at {} are in no live block of the heap, and this heap has memory for "
+                 "blocks only (MORI_SHMEM_MODE={})",
+                 bytes, address, HeapModeName(world.heap().mode()));
+  }
+  return Error(ErrorCode::kInvalidArgument, "{} bytes at {} leave the heap, [{}, +{})", bytes,
+               address, static_cast<const void*>(world.heap().base()),
+               FormatByteSize(world.heap().bytes()));
+}
+
+Status CheckWord(const void* address, std::uint64_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes == 0) return Status();
+  return Error(ErrorCode::kInvalidArgument, "{} is not aligned to the size of the word", address);
+}
+
+}  // namespace mori::shmem

@@ -1,0 +1,16 @@
+// Checks of what callers name: PEs, symmetric addresses, words.
+#pragma once
+
+#include "shmem/world.hpp"
+
+namespace mori::shmem {
+
+/// @return kInvalidArgument unless there is such a PE
+Status CheckPe(const World& world, int pe);
+/// Where `pe`'s copy of [address, address + bytes) is reached from here, whatever kind of memory
+/// that is. @return kInvalidArgument for no such PE, and for no symmetric range
+Result<std::byte*> FindMapped(const World& world, const void* address, std::uint64_t bytes, int pe);
+/// @return kInvalidArgument unless the address is a multiple of `bytes`
+Status CheckWord(const void* address, std::uint64_t bytes);
+
+}  // namespace mori::shmem
