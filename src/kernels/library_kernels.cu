@@ -35,6 +35,8 @@ MORI_DEVICE_FN u32 BlocksInGrid() { return 1; }
 
 /// All threads of the launch. They cannot meet: only what needs no `Sync` is shared by it.
 struct Grid {
+  static constexpr bool kIsOneThread = false;
+  static constexpr int kBatch = 8;
   static MORI_DEVICE_FN u32 Rank() { return BlockInGrid() * ThreadsInBlock() + ThreadInBlock(); }
   static MORI_DEVICE_FN u32 Size() { return BlocksInGrid() * ThreadsInBlock(); }
 };

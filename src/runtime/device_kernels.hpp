@@ -50,9 +50,9 @@ class DeviceKernels {
   virtual Status NotePosted(void* stream) = 0;
   virtual Status AwaitPosted() = 0;
 
-  /// Memory of the device that is never given back, so that kernels may look at it at any time.
-  /// Zeroed.
-  virtual Result<void*> AllocateForever(std::uint64_t bytes) = 0;
+  /// Zeroes [address, address + bytes) if it still holds `expected`, and is the device's at all: a
+  /// variable of a module that may have been unloaded meanwhile.
+  virtual Status ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const = 0;
   /// The address by which kernels reach memory of the host, for as long as it is held.
   virtual Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t bytes) = 0;
   /// Calls while the device is the calling thread's current one.

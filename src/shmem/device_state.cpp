@@ -51,10 +51,10 @@ Result<std::unique_ptr<DeviceState>> DeviceState::Create(const SpaceParts& parts
 
 DeviceState::~DeviceState() {
   LinkedStates::Instance().Withdraw(device_);
-  if (is_over_ == nullptr) return;
-  constexpr device::u32 kOver = 1;
-  if (const Status marked = runtime_->Copy(is_over_, &kOver, sizeof kOver); !marked.ok())
-    LogDebug("kernels are not told that their PE has finalized: {}", marked.message());
+  for (void* symbol : published_) {
+    if (const Status taken = device_->ZeroIfHolds(symbol, &context_, sizeof context_); !taken.ok())
+      LogDebug("a module keeps the state of a PE that has finalized: {}", taken.message());
+  }
 }
 
 Status DeviceState::FillTables(const SpaceParts& parts, const Heap& heap) {
@@ -71,9 +71,6 @@ Status DeviceState::FillTables(const SpaceParts& parts, const Heap& heap) {
   std::byte* const table = space_->base() + sizeof(device::SyncWords);
   context_.pes = reinterpret_cast<const device::PeAddresses*>(table);
   MORI_RETURN_IF_ERROR(runtime_->Copy(table, pes.data(), n_pes * sizeof pes[0]));
-  // A kernel may be launched after finalize by mistake: it then finds the mark here.
-  MORI_ASSIGN_OR_RETURN(is_over_, device_->AllocateForever(sizeof(device::u32)));
-  context_.is_over = static_cast<const device::u32*>(is_over_);
   return Status();
 }
 
@@ -94,7 +91,10 @@ Status DeviceState::PublishTo(const Result<DeviceKernels::Symbol>& symbol) const
                  "{} has {} bytes there, not {}: it was compiled with headers of another version",
                  kSymbol, symbol->bytes, sizeof context_);
   }
-  return runtime_->Copy(symbol->address, &context_, sizeof context_);
+  MORI_RETURN_IF_ERROR(runtime_->Copy(symbol->address, &context_, sizeof context_));
+  const std::lock_guard lock(mutex_);
+  published_.insert(symbol->address);
+  return Status();
 }
 
 Status DeviceState::Publish(void* module) const {

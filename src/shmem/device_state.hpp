@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <set>
 
 #include "heap/heap.hpp"
 #include "mori/shmem/device/context.hpp"
@@ -9,8 +11,8 @@
 
 namespace mori::shmem {
 
-/// Synchronisation words of all PEs, and what a `DeviceContext` points to. Kernels of modules that
-/// were initialised find a mark after it, and end with a message when run.
+/// Synchronisation words of all PEs, and what a `DeviceContext` points to. At its end it takes the
+/// state away from the modules that have it, so that their kernels end with a message when run.
 class DeviceState {
  public:
   /// Collective. `first_lost` is the host's mark of lost PEs, for waiting kernels to look at.
@@ -42,8 +44,9 @@ class DeviceState {
   DeviceKernels* device_;
   std::unique_ptr<SymmetricSpace> space_;
   std::shared_ptr<void> first_lost_;  ///< where kernels reach the mark; null if they cannot
-  void* is_over_ = nullptr;           ///< on the device, never given back
   device::DeviceContext context_{};
+  mutable std::mutex mutex_;
+  mutable std::set<void*> published_;  ///< symbols that hold the context
   Result<std::unique_ptr<LibraryKernels>> kernels_ = Status(ErrorCode::kInternal, "not loaded");
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/cuda/cuda_kernels.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace mori::shmem {
 
@@ -138,13 +139,20 @@ Status CudaKernels::AwaitPosted() {
   return Status();
 }
 
-Result<void*> CudaKernels::AllocateForever(std::uint64_t bytes) {
+Status CudaKernels::ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const {
   const CudaDevice::Use use(*device_);
-  DevicePointer memory = 0;
-  MORI_RETURN_IF_ERROR(driver().Check(driver().allocate(&memory, bytes),
-                                      fmt::format("allocate {} bytes of device memory", bytes)));
-  MORI_RETURN_IF_ERROR(driver().Check(driver().fill(memory, 0, bytes), "zero device memory"));
-  return reinterpret_cast<void*>(memory);
+  unsigned type = 0;
+  if (driver().pointer_attribute(&type, cuda::kPointerMemoryType, Address(address)) !=
+          cuda::kSuccess ||
+      type != cuda::kMemoryTypeDevice) {
+    return Status();
+  }
+  std::vector<std::byte> found(bytes);
+  const auto* const what = "look at a variable of a module";
+  MORI_RETURN_IF_ERROR(
+      driver().Check(driver().copy_from_device(found.data(), Address(address), bytes), what));
+  if (std::memcmp(found.data(), expected, bytes) != 0) return Status();
+  return driver().Check(driver().fill(Address(address), 0, bytes), what);
 }
 
 Result<std::shared_ptr<void>> CudaKernels::MapHost(void* memory, std::uint64_t bytes) {

@@ -66,7 +66,9 @@ inline constexpr int kHandleTypePosixFd = 1;
 inline constexpr int kGranularityRecommended = 1;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
-inline constexpr int kCaptureNone = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
+inline constexpr int kCaptureNone = 0;        // CU_STREAM_CAPTURE_STATUS_NONE
+inline constexpr int kPointerMemoryType = 2;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+inline constexpr unsigned kMemoryTypeDevice = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr unsigned kHostRegisterDeviceMap = 2;
 
@@ -112,7 +114,8 @@ inline constexpr unsigned kHostRegisterDeviceMap = 2;
   ROW(event_record, "cuEventRecord", (Event, Stream))                                             \
   ROW(event_synchronize, "cuEventSynchronize", (Event))                                           \
   ROW(copy_async, "cuMemcpyAsync", (DevicePointer, DevicePointer, std::size_t, Stream))           \
-  ROW(allocate, "cuMemAlloc_v2", (DevicePointer*, std::size_t))                                   \
+  ROW(copy_from_device, "cuMemcpyDtoH_v2", (void*, DevicePointer, std::size_t))                   \
+  ROW(pointer_attribute, "cuPointerGetAttribute", (void*, int, DevicePointer))                    \
   ROW(fill, "cuMemsetD8_v2", (DevicePointer, unsigned char, std::size_t))                         \
   ROW(host_register, "cuMemHostRegister_v2", (void*, std::size_t, unsigned))                      \
   ROW(host_unregister, "cuMemHostUnregister", (void*))                                            \

@@ -15,20 +15,18 @@ namespace mori::shmem::device {
 /// of the scope have stored, and pairs with the fence behind the loads of who sees the epoch.
 template <typename Scope>
 MORI_DEVICE_FN void Meet() {
-  const DeviceContext& state = State();
-  CheckNotOver();
-  SyncWords* mine = SyncWordsOf(MyPe());
+  const u32 n_pes = static_cast<u32>(NPes());
+  const int my_pe = MyPe();
+  SyncWords* mine = SyncWordsOf(my_pe);
   const u32 rank = Scope::Rank();
-  const u64 epoch = rank < state.n_pes ? LoadRelaxed(mine->epochs + state.my_pe) + 1 : 0;
+  const u64 epoch = rank < n_pes ? LoadRelaxed(mine->epochs + my_pe) + 1 : 0;
   Scope::Sync();
-  if (rank < state.n_pes) {
+  if (rank < n_pes) {
     FenceSystem();
-    for (u32 pe = rank; pe < state.n_pes; pe += Scope::Size()) {
-      StoreRelaxed(SyncWordsOf(static_cast<int>(pe))->epochs + state.my_pe, epoch);
-    }
-    for (u32 pe = rank; pe < state.n_pes; pe += Scope::Size()) {
+    for (u32 pe = rank; pe < n_pes; pe += Scope::Size())
+      StoreRelaxed(SyncWordsOf(static_cast<int>(pe))->epochs + my_pe, epoch);
+    for (u32 pe = rank; pe < n_pes; pe += Scope::Size())
       WaitFor([&] { return LoadRelaxed(mine->epochs + pe) >= epoch; });
-    }
     FenceSystem();
   }
   Scope::Sync();
@@ -57,7 +55,7 @@ MORI_DEVICE_FN int NthPe(int n) {
 }
 template <typename Scope>
 MORI_DEVICE_FN void BroadcastPuts(void* dest, const void* source, u64 bytes, int root) {
-  if (static_cast<u32>(root) >= State().n_pes) FailOutOfReach(root);
+  RequirePe(root);
   if (MyPe() != root) return;
   for (int n = 0; n < NPes(); ++n) {
     if (NthPe(n) != root || dest != source) PutNbi<Scope>(dest, source, bytes, NthPe(n));
@@ -115,31 +113,13 @@ struct Max {
   }
 };
 
-/// An element as the word that carries it.
-template <u64 kBytes>
-struct WordOfSize;
-template <>
-struct WordOfSize<4> {
-  using Type = u32;
-};
-template <>
-struct WordOfSize<8> {
-  using Type = u64;
-};
 template <typename T>
 MORI_DEVICE_FN T LoadElement(const T* p) {
-  using Word = typename WordOfSize<sizeof(T)>::Type;
-  const Word word = LoadFresh(reinterpret_cast<const Word*>(p));
-  T element;
-  __builtin_memcpy(&element, &word, sizeof element);
-  return element;
+  return FromWord<T>(LoadFresh(AsWord(p)));
 }
 template <typename T>
 MORI_DEVICE_FN void StoreElement(T* p, T element) {
-  using Word = typename WordOfSize<sizeof(T)>::Type;
-  Word word;
-  __builtin_memcpy(&word, &element, sizeof word);
-  StoreBulk(reinterpret_cast<Word*>(p), word);
+  StoreBulk(AsWord(p), ToWord(element));
 }
 
 /// The stores of a reduction whose sources are ready on all PEs: this PE combines its part of the
@@ -154,17 +134,15 @@ MORI_DEVICE_FN void ReducePuts(T* dest, const T* source, u64 count) {
   const u64 end = start + part < count ? start + part : count;
   const u64 size = Scope::Size();
   for (u64 i = start + Scope::Rank(); i < end; i += kUnroll * size) {
+    // The first again where there is none: no branches between the loads.
+    const auto at = [&](int k) { return i + k * size < end ? i + k * size : i; };
     T values[kUnroll];
     MORI_UNROLL
-    for (int k = 0; k < kUnroll; ++k) {
-      if (i + k * size < end) values[k] = LoadElement(Ptr(source + i + k * size, 0));
-    }
+    for (int k = 0; k < kUnroll; ++k) values[k] = LoadElement(Ptr(source + at(k), 0));
     for (int pe = 1; pe < NPes(); ++pe) {
       MORI_UNROLL
-      for (int k = 0; k < kUnroll; ++k) {
-        if (i + k * size < end)
-          values[k] = Op::Of(values[k], LoadElement(Ptr(source + i + k * size, pe)));
-      }
+      for (int k = 0; k < kUnroll; ++k)
+        values[k] = Op::Of(values[k], LoadElement(Ptr(source + at(k), pe)));
     }
     for (int n = 0; n < NPes(); ++n) {
       MORI_UNROLL

@@ -28,12 +28,11 @@ struct DeviceContext {
   u64 heap_base;           ///< symmetric addresses are heap_base + offset
   const PeAddresses* pes;  ///< by PE
   const u32* first_lost;   ///< 0, or 1 + the PE that was lost first; null if nobody watches
-  const u32* is_over;      ///< 1 once the PE has finalized; never unmapped
   u32 my_pe;
   u32 n_pes;
   PeAddresses near_pes[kNearPes];  ///< the first of `pes`
 };
-static_assert(sizeof(DeviceContext) == 48 + 16 * kNearPes,
+static_assert(sizeof(DeviceContext) == 40 + 16 * kNearPes,
               "kernels compiled earlier read this layout");
 
 /// Of each PE, zeroed before its first use.

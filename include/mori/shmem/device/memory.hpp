@@ -16,14 +16,14 @@ struct alignas(16) Vector16 {
 
 #if defined(MORI_DEVICE_NVPTX)
 
-#define MORI_PTX_ATOMIC(name, instruction, type, letter)          \
-  MORI_DEVICE_FN type name(type* p, type v) {                     \
-    type old;                                                     \
-    asm volatile("atom.relaxed.sys." instruction " %0, [%1], %2;" \
-                 : "=" letter(old)                                \
-                 : "l"(p), letter(v)                              \
-                 : "memory");                                     \
-    return old;                                                   \
+#define MORI_PTX_ATOMIC(name, instruction, type, letter)                 \
+  MORI_DEVICE_FN type name(type* p, type v) {                            \
+    type old;                                                            \
+    asm volatile("atom.relaxed.sys.global." instruction " %0, [%1], %2;" \
+                 : "=" letter(old)                                       \
+                 : "l"(p), letter(v)                                     \
+                 : "memory");                                            \
+    return old;                                                          \
   }
 #define MORI_PTX_WORD(type, bits, letter)                                                   \
   MORI_DEVICE_FN type LoadRelaxed(const type* p) {                                          \
@@ -44,7 +44,7 @@ struct alignas(16) Vector16 {
   }                                                                                         \
   MORI_DEVICE_FN type CompareSwap(type* p, type expected, type v) {                         \
     type old;                                                                               \
-    asm volatile("atom.relaxed.sys.cas.b" bits " %0, [%1], %2, %3;"                         \
+    asm volatile("atom.relaxed.sys.global.cas.b" bits " %0, [%1], %2, %3;"                  \
                  : "=" letter(old)                                                          \
                  : "l"(p), letter(expected), letter(v)                                      \
                  : "memory");                                                               \
@@ -80,6 +80,18 @@ MORI_DEVICE_FN void FenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memor
 MORI_PTX_BULK(u32, "32", "r")
 MORI_PTX_BULK(u64, "64", "l")
 #undef MORI_PTX_BULK
+#define MORI_PTX_BYTE(name, instruction)                                  \
+  MORI_DEVICE_FN u8 name(const u8* p) {                                   \
+    u32 v;                                                                \
+    asm volatile(instruction " %0, [%1];" : "=r"(v) : "l"(p) : "memory"); \
+    return static_cast<u8>(v);                                            \
+  }
+MORI_PTX_BYTE(LoadBulk, "ld.cg.u8")
+MORI_PTX_BYTE(LoadFresh, "ld.relaxed.sys.u8")
+#undef MORI_PTX_BYTE
+MORI_DEVICE_FN void StoreBulk(u8* p, u8 v) {
+  asm volatile("st.u8 [%0], %1;" ::"l"(p), "r"(static_cast<u32>(v)) : "memory");
+}
 #define MORI_PTX_LOAD_VECTOR(name, instruction)               \
   MORI_DEVICE_FN Vector16 name(const Vector16* p) {           \
     Vector16 v;                                               \
@@ -102,6 +114,19 @@ MORI_DEVICE_FN u32 Funnel(u32 low, u32 high, u32 bits) {
   asm("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(low), "r"(high), "r"(bits));
   return v;
 }
+// Constant memory, which does not change while a kernel runs: not volatile, so that what is read
+// of it can be kept, beyond fences and all else that clobbers memory.
+#define MORI_PTX_CONSTANT(type, bits, letter)                                   \
+  MORI_DEVICE_FN type LoadConstant(const type* p) {                             \
+    type v;                                                                     \
+    asm("{ .reg .u64 a; cvta.to.const.u64 a, %1; ld.const.b" bits " %0, [a]; }" \
+        : "=" letter(v)                                                         \
+        : "l"(p));                                                              \
+    return v;                                                                   \
+  }
+MORI_PTX_CONSTANT(u32, "32", "r")
+MORI_PTX_CONSTANT(u64, "64", "l")
+#undef MORI_PTX_CONSTANT
 /// Ends the kernel with a message: cudaErrorAssert, and a line on standard error.
 [[noreturn]] MORI_DEVICE_COLD_FN void Fail(const char* message) {
   __assertfail(message, "mori/shmem/device", 0, "MORI Shmem", 1);
@@ -189,11 +214,50 @@ template <typename T>
 MORI_DEVICE_FN void StoreBulk(T* p, const T& v) {
   *p = v;
 }
+template <typename T>
+MORI_DEVICE_FN T LoadConstant(const T* p) {
+  return *p;
+}
 MORI_DEVICE_FN u32 Funnel(u32 low, u32 high, u32 bits) {
   return static_cast<u32>(((static_cast<u64>(high) << 32) | low) >> bits);
 }
 [[noreturn]] MORI_DEVICE_COLD_FN void Fail(const char*) { __builtin_trap(); }
 
 #endif
+
+/// Values of 4 and 8 bytes, of any type, travel as the word of their size.
+template <u64 kBytes>
+struct WordOfSize;
+template <>
+struct WordOfSize<4> {
+  using Type = u32;
+};
+template <>
+struct WordOfSize<8> {
+  using Type = u64;
+};
+template <typename T>
+using WordOf = typename WordOfSize<sizeof(T)>::Type;
+
+template <typename T>
+MORI_DEVICE_FN WordOf<T>* AsWord(T* p) {
+  return reinterpret_cast<WordOf<T>*>(p);
+}
+template <typename T>
+MORI_DEVICE_FN const WordOf<T>* AsWord(const T* p) {
+  return reinterpret_cast<const WordOf<T>*>(p);
+}
+template <typename T>
+MORI_DEVICE_FN WordOf<T> ToWord(T value) {
+  WordOf<T> word;
+  __builtin_memcpy(&word, &value, sizeof word);
+  return word;
+}
+template <typename T>
+MORI_DEVICE_FN T FromWord(WordOf<T> word) {
+  T value;
+  __builtin_memcpy(&value, &word, sizeof value);
+  return value;
+}
 
 }  // namespace mori::shmem::device

@@ -31,45 +31,44 @@ enum class Signal : int { kSet = 0, kAdd = 1 };
 [[noreturn]] MORI_DEVICE_COLD_FN void FailWithoutState() {
   Fail("this kernel has no state of its PE: call shmem_module_init(module) after each init");
 }
-[[noreturn]] MORI_DEVICE_COLD_FN void FailOver() {
-  Fail(
-      "this kernel has the state of a PE that has finalized: call shmem_module_init(module) after "
-      "each init");
-}
 [[noreturn]] MORI_DEVICE_COLD_FN void FailOutOfReach(int pe) {
   if (static_cast<u32>(pe) >= globalGpuStates.n_pes) Fail("a PE is out of range");
   Fail("a PE is not reached by load and store");
 }
 
-/// The state that the host published for this module.
-MORI_DEVICE_FN const DeviceContext& State() {
+/// Ends a kernel to whose module the host has not published a state.
+MORI_DEVICE_FN void RequireState() {
   if (globalGpuStates.magic != kContextMagic) FailWithoutState();
-  return globalGpuStates;
 }
-MORI_DEVICE_FN int MyPe() { return static_cast<int>(State().my_pe); }
-MORI_DEVICE_FN int NPes() { return static_cast<int>(State().n_pes); }
-
-/// Ends a kernel whose PE has finalized. Behind an operation, so that the look at the mark, which
-/// no kernel that should run sees set, delays nothing.
-MORI_DEVICE_FN void CheckNotOver() {
-  if (*State().is_over != 0) FailOver();
+MORI_DEVICE_FN int MyPe() {
+  RequireState();
+  return static_cast<int>(globalGpuStates.my_pe);
+}
+MORI_DEVICE_FN int NPes() {
+  RequireState();
+  return static_cast<int>(globalGpuStates.n_pes);
 }
 
-MORI_DEVICE_FN PeAddresses AddressesOf(int pe) {
-  const DeviceContext& state = State();
-  if (static_cast<u32>(pe) >= state.n_pes) FailOutOfReach(pe);
-  return static_cast<u32>(pe) < kNearPes ? state.near_pes[pe] : state.pes[pe];
+MORI_DEVICE_FN void RequirePe(int pe) {
+  if (static_cast<u32>(pe) >= static_cast<u32>(NPes())) FailOutOfReach(pe);
+}
+/// A field of `pe`'s addresses.
+MORI_DEVICE_FN u64 AddressOf(int pe, u64 PeAddresses::*field) {
+  RequirePe(pe);
+  if (static_cast<u32>(pe) < kNearPes) return LoadConstant(&(globalGpuStates.near_pes[pe].*field));
+  return globalGpuStates.pes[pe].*field;
 }
 
 /// Where `pe`'s copy of a symmetric address is reached.
 template <typename T>
 MORI_DEVICE_FN T* Ptr(T* address, int pe) {
-  const u64 base = AddressesOf(pe).heap;
+  const u64 base = AddressOf(pe, &PeAddresses::heap);
   if (base == 0) FailOutOfReach(pe);
-  return reinterpret_cast<T*>(base + (reinterpret_cast<u64>(address) - State().heap_base));
+  const u64 offset = reinterpret_cast<u64>(address) - globalGpuStates.heap_base;
+  return reinterpret_cast<T*>(base + offset);
 }
 MORI_DEVICE_FN SyncWords* SyncWordsOf(int pe) {
-  return reinterpret_cast<SyncWords*>(AddressesOf(pe).sync);
+  return reinterpret_cast<SyncWords*>(AddressOf(pe, &PeAddresses::sync));
 }
 
 // ---- put and get
@@ -77,12 +76,10 @@ MORI_DEVICE_FN SyncWords* SyncWordsOf(int pe) {
 template <typename Scope>
 MORI_DEVICE_FN void PutNbi(void* dest, const void* source, u64 bytes, int pe) {
   Copy<Scope, Source::kLocal>(Ptr(static_cast<u8*>(dest), pe), source, bytes);
-  CheckNotOver();
 }
 template <typename Scope>
 MORI_DEVICE_FN void GetNbi(void* dest, const void* source, u64 bytes, int pe) {
   Copy<Scope, Source::kRemote>(dest, Ptr(static_cast<const u8*>(source), pe), bytes);
-  CheckNotOver();
 }
 template <typename Scope>
 MORI_DEVICE_FN void Put(void* dest, const void* source, u64 bytes, int pe) {
@@ -99,13 +96,10 @@ MORI_DEVICE_FN void Get(void* dest, const void* source, u64 bytes, int pe) {
 template <typename T>
 MORI_DEVICE_FN void P(T* dest, T value, int pe) {
   *static_cast<volatile T*>(Ptr(dest, pe)) = value;
-  CheckNotOver();
 }
 template <typename T>
 MORI_DEVICE_FN T G(const T* source, int pe) {
-  const T value = *static_cast<const volatile T*>(Ptr(source, pe));
-  CheckNotOver();
-  return value;
+  return *static_cast<const volatile T*>(Ptr(source, pe));
 }
 
 // ---- order and completion
@@ -125,59 +119,65 @@ MORI_DEVICE_FN void Quiet() {
 /// The same on `pe`.
 template <typename Scope>
 MORI_DEVICE_FN void Quiet(int pe) {
-  if (static_cast<u32>(pe) >= State().n_pes) FailOutOfReach(pe);
+  RequirePe(pe);
   Quiet<Scope>();
 }
 
-// ---- atomics, by the calling thread
-
-/// `operation` on where `pe`'s copy is reached.
-template <typename T, typename Operation>
-MORI_DEVICE_FN T AtomicAt(T* target, int pe, Operation operation) {
-  const auto old = operation(Ptr(target, pe));
-  CheckNotOver();
-  return old;
-}
+// ---- atomics, by the calling thread, on integers of 32 and 64 bits; fetch, set, swap and
+// compare-swap on whatever has that size
 
 template <typename T>
 MORI_DEVICE_FN T AtomicFetch(const T* target, int pe) {
-  return AtomicAt(const_cast<T*>(target), pe, [](const T* word) { return LoadRelaxed(word); });
+  return FromWord<T>(LoadRelaxed(AsWord(Ptr(target, pe))));
 }
 template <typename T>
 MORI_DEVICE_FN void AtomicSet(T* target, T value, int pe) {
-  AtomicAt(target, pe, [&](T* word) { return StoreRelaxed(word, value), T{}; });
+  StoreRelaxed(AsWord(Ptr(target, pe)), ToWord(value));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchAdd(T* target, T value, int pe) {
-  return AtomicAt(target, pe, [&](T* word) { return FetchAdd(word, value); });
+  return FromWord<T>(FetchAdd(AsWord(Ptr(target, pe)), ToWord(value)));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchAnd(T* target, T value, int pe) {
-  return AtomicAt(target, pe, [&](T* word) { return FetchAnd(word, value); });
+  return FromWord<T>(FetchAnd(AsWord(Ptr(target, pe)), ToWord(value)));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchOr(T* target, T value, int pe) {
-  return AtomicAt(target, pe, [&](T* word) { return FetchOr(word, value); });
+  return FromWord<T>(FetchOr(AsWord(Ptr(target, pe)), ToWord(value)));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchXor(T* target, T value, int pe) {
-  return AtomicAt(target, pe, [&](T* word) { return FetchXor(word, value); });
+  return FromWord<T>(FetchXor(AsWord(Ptr(target, pe)), ToWord(value)));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicSwap(T* target, T value, int pe) {
-  return AtomicAt(target, pe, [&](T* word) { return Swap(word, value); });
+  return FromWord<T>(Swap(AsWord(Ptr(target, pe)), ToWord(value)));
 }
 /// Stores `value` where `expected` was found. @return what was found
 template <typename T>
 MORI_DEVICE_FN T AtomicCompareSwap(T* target, T expected, T value, int pe) {
-  return AtomicAt(target, pe, [&](T* word) { return CompareSwap(word, expected, value); });
+  return FromWord<T>(CompareSwap(AsWord(Ptr(target, pe)), ToWord(expected), ToWord(value)));
 }
 
 // ---- signals
 
+/// Signals are words of 8 bytes, by whatever name the program has for that.
+template <typename Word>
+MORI_DEVICE_FN u64* SignalWord(Word* sig_addr) {
+  static_assert(sizeof(Word) == 8, "signals are words of 8 bytes");
+  return reinterpret_cast<u64*>(sig_addr);
+}
+template <typename Word>
+MORI_DEVICE_FN const u64* SignalWord(const Word* sig_addr) {
+  static_assert(sizeof(Word) == 8, "signals are words of 8 bytes");
+  return reinterpret_cast<const u64*>(sig_addr);
+}
+
 /// Sets or adds the signal, by the calling thread; what it put before comes first.
-MORI_DEVICE_FN void PostSignal(u64* sig_addr, u64 signal, Signal op, int pe) {
-  u64* word = Ptr(sig_addr, pe);
+template <typename Word>
+MORI_DEVICE_FN void PostSignal(Word* sig_addr, u64 signal, Signal op, int pe) {
+  u64* word = SignalWord(Ptr(sig_addr, pe));
   FenceSystem();  // pairs with the acquiring load of who waits for the signal
   if (op == Signal::kSet) {
     StoreRelaxed(word, signal);
@@ -186,21 +186,23 @@ MORI_DEVICE_FN void PostSignal(u64* sig_addr, u64 signal, Signal op, int pe) {
   }
 }
 /// Puts, then sets or adds the signal there: who sees the signal sees the data.
-template <typename Scope>
-MORI_DEVICE_FN void PutSignalNbi(void* dest, const void* source, u64 bytes, u64* sig_addr,
+template <typename Scope, typename Word>
+MORI_DEVICE_FN void PutSignalNbi(void* dest, const void* source, u64 bytes, Word* sig_addr,
                                  u64 signal, Signal op, int pe) {
   Put<Scope>(dest, source, bytes, pe);
   // The leader's fence is cumulative over the scope, whose threads have met in Put.
   if (Scope::Rank() == 0) PostSignal(sig_addr, signal, op, pe);
 }
-template <typename Scope>
-MORI_DEVICE_FN void PutSignal(void* dest, const void* source, u64 bytes, u64* sig_addr, u64 signal,
+template <typename Scope, typename Word>
+MORI_DEVICE_FN void PutSignal(void* dest, const void* source, u64 bytes, Word* sig_addr, u64 signal,
                               Signal op, int pe) {
   PutSignalNbi<Scope>(dest, source, bytes, sig_addr, signal, op, pe);
-  Scope::Sync();
 }
 /// This PE's signal word; acquires.
-MORI_DEVICE_FN u64 SignalFetch(const u64* sig_addr) { return LoadAcquire(sig_addr); }
+template <typename Word>
+MORI_DEVICE_FN u64 SignalFetch(const Word* sig_addr) {
+  return LoadAcquire(SignalWord(sig_addr));
+}
 
 // ---- waits and tests, on words of this PE
 
@@ -223,31 +225,35 @@ MORI_DEVICE_FN void WaitFor(Done done) {
   constexpr u32 kLooksBetween = 4096;  // at the mark of lost PEs, which is in the host's memory
   for (u32 looks = 1; !done(); ++looks) {
     if (looks % kLooksBetween != 0) continue;
-    const u32* first_lost = State().first_lost;
+    const u32* first_lost = globalGpuStates.first_lost;
     // What the lost PE had sent before is here by now: one look more.
     if (first_lost != nullptr && LoadAcquire(first_lost) != 0 && !done())
       Fail("a PE was lost while this kernel waited; the host's next call names it");
   }
 }
 
+template <typename T>
+MORI_DEVICE_FN T ReadWord(const T* ivar) {
+  return FromWord<T>(LoadAcquire(AsWord(ivar)));
+}
 /// Whether the word compares so now; acquires where it does. By the calling thread.
 template <typename T>
 MORI_DEVICE_FN bool Test(const T* ivar, Compare compare, T value) {
-  return Holds(LoadAcquire(ivar), compare, value);
+  return Holds(ReadWord(ivar), compare, value);
 }
 /// Waits for it. @return the value seen, to the thread that leads the scope
 template <typename Scope, typename T>
 MORI_DEVICE_FN T WaitUntil(const T* ivar, Compare compare, T value) {
   T seen{};
   if (Scope::Rank() == 0) {
-    WaitFor([&] { return Holds(seen = LoadAcquire(ivar), compare, value); });
+    WaitFor([&] { return Holds(seen = ReadWord(ivar), compare, value); });
   }
   Scope::Sync();
   return seen;
 }
-template <typename Scope>
-MORI_DEVICE_FN u64 SignalWaitUntil(const u64* sig_addr, Compare compare, u64 value) {
-  return WaitUntil<Scope>(sig_addr, compare, value);
+template <typename Scope, typename Word>
+MORI_DEVICE_FN u64 SignalWaitUntil(const Word* sig_addr, Compare compare, u64 value) {
+  return WaitUntil<Scope>(SignalWord(sig_addr), compare, value);
 }
 
 // Of several words. A `status` that is not 0 leaves its word out, as in OpenSHMEM; null leaves out

@@ -32,6 +32,7 @@
 #define MORI_UNROLL _Pragma("unroll")
 #endif
 #define MORI_DEVICE_FN MORI_DEVICE inline __attribute__((always_inline))
+#define MORI_DEVICE_OUTLINE_FN MORI_DEVICE inline __attribute__((noinline))
 /// What hardly ever runs: out of the way of what does.
 #define MORI_DEVICE_COLD_FN MORI_DEVICE inline __attribute__((noinline, cold))
 

@@ -10,13 +10,13 @@ namespace mori::shmem::device {
 MORI_DEVICE_FN u32 SpecialRegister(int which) {
   u32 v = 0;
   switch (which) {
-    case 0: asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v)); break;
-    case 1: asm volatile("mov.u32 %0, %%tid.y;" : "=r"(v)); break;
-    case 2: asm volatile("mov.u32 %0, %%tid.z;" : "=r"(v)); break;
-    case 3: asm volatile("mov.u32 %0, %%ntid.x;" : "=r"(v)); break;
-    case 4: asm volatile("mov.u32 %0, %%ntid.y;" : "=r"(v)); break;
-    case 5: asm volatile("mov.u32 %0, %%ntid.z;" : "=r"(v)); break;
-    default: asm volatile("mov.u32 %0, %%laneid;" : "=r"(v)); break;
+    case 0: asm("mov.u32 %0, %%tid.x;" : "=r"(v)); break;
+    case 1: asm("mov.u32 %0, %%tid.y;" : "=r"(v)); break;
+    case 2: asm("mov.u32 %0, %%tid.z;" : "=r"(v)); break;
+    case 3: asm("mov.u32 %0, %%ntid.x;" : "=r"(v)); break;
+    case 4: asm("mov.u32 %0, %%ntid.y;" : "=r"(v)); break;
+    case 5: asm("mov.u32 %0, %%ntid.z;" : "=r"(v)); break;
+    default: asm("mov.u32 %0, %%laneid;" : "=r"(v)); break;
   }
   return v;
 }
@@ -69,18 +69,25 @@ MORI_DEVICE_FN void BlockSync() {}
 MORI_DEVICE_FN void WarpSync() {}
 #endif
 
+// `kBatch`: vectors that a thread copies at a time. Measured: more do not help a block.
 struct Thread {
+  static constexpr bool kIsOneThread = true;
+  static constexpr int kBatch = 8;
   static MORI_DEVICE_FN u32 Rank() { return 0; }
   static MORI_DEVICE_FN u32 Size() { return 1; }
   static MORI_DEVICE_FN void Sync() {}
 };
 /// All lanes of the warp are active.
 struct Warp {
+  static constexpr bool kIsOneThread = false;
+  static constexpr int kBatch = 8;
   static MORI_DEVICE_FN u32 Rank() { return LaneId(); }
   static MORI_DEVICE_FN u32 Size() { return WarpSize(); }
   static MORI_DEVICE_FN void Sync() { WarpSync(); }
 };
 struct Block {
+  static constexpr bool kIsOneThread = false;
+  static constexpr int kBatch = 8;
   static MORI_DEVICE_FN u32 Rank() { return ThreadInBlock(); }
   static MORI_DEVICE_FN u32 Size() { return ThreadsInBlock(); }
   static MORI_DEVICE_FN void Sync() { BlockSync(); }
