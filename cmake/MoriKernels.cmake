@@ -4,8 +4,8 @@
 find_program(MORI_NVCC nvcc HINTS "$ENV{CUDA_HOME}/bin" /usr/local/cuda/bin)
 if(NOT MORI_NVCC)
   # The compiler as a Python package, where tools/setup.sh puts it.
-  file(GLOB nvcc_wheels "${PROJECT_SOURCE_DIR}/.venv/lib*/python*/site-packages/nvidia/*/bin/nvcc")
-  find_program(MORI_NVCC nvcc PATHS ${nvcc_wheels})
+  file(GLOB nvcc_folders "${PROJECT_SOURCE_DIR}/.venv/lib*/python*/site-packages/nvidia/*/bin")
+  find_program(MORI_NVCC nvcc PATHS ${nvcc_folders})
 endif()
 find_program(MORI_CUDA_CLANG NAMES clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14 clang++)
 

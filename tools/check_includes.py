@@ -45,7 +45,10 @@ ONLY_HEADER = {("heap", "transport"): "src/transport/transport.hpp"}
 
 # Headers of others that belong into one place: pattern, and the paths that may include it.
 CONFINED = [
-    (r"(cuda|nv|nccl)\w*\.h$", ("src/runtime/cuda/", "include/mori/shmem/device/platform.hpp")),
+    (
+        r"(cuda|nv|nccl)\w*\.h$",
+        ("src/runtime/cuda/", "include/mori/shmem/device/platform.hpp", "benchmarks/gpu/"),
+    ),
     (r"hip/", ("src/runtime/hip/", "include/mori/shmem/device/platform.hpp")),
     (r"infiniband/", ("src/transport/rdma/",)),
     (r"mpi\.h$", ("include/mori/shmem/mpi.hpp", "examples/")),

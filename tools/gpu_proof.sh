@@ -1,22 +1,31 @@
 #!/usr/bin/env bash
 # Builds and runs what needs a GPU, and prints it with machine, versions and date: the record that is
-# kept under docs/results. Needs what `tools/setup.sh test` installs, and an NVIDIA driver.
+# kept under docs/results. Needs what `tools/setup.sh test` installs, an NVIDIA driver and nvcc.
 #
 #   tools/gpu_proof.sh [build folder]    build/gpu-proof by default
-set -euo pipefail
+#
+# SHARDS       test programs side by side [3]
+# SANITIZER    0: without compute-sanitizer
+# COMMIT       what is said of the source, where there is no git
+set -uo pipefail
 cd "$(dirname "$0")/.."
 
-readonly BUILD=${1:-build/gpu-proof}
+BUILD=$(realpath -m "${1:-build/gpu-proof}")
+readonly BUILD SHARDS=${SHARDS:-3}
+failures=0
 
 printf 'date      %s\n' "$(date -u '+%Y-%m-%d %H:%M UTC')"
-printf 'commit    %s\n' "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+printf 'commit    %s\n' "${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}"
 nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv,noheader | sed 's/^/gpu       /'
 printf 'compiler  %s\n' "$("${CXX:-c++}" --version | head -n 1)"
+printf 'nvcc      %s\n' "$(nvcc --version | grep release)"
 
 mkdir -p "$BUILD"
 {
-  cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMORI_BUILD_EXAMPLES=OFF &&
-    cmake --build "$BUILD" --target gpu_tests mori
+  cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMORI_CUDA_ARCHITECTURES=90 -DMORI_BUILD_EXAMPLES=OFF \
+    -DMORI_BUILD_PYTHON=ON -DPython_EXECUTABLE="$(command -v python3)" -DCMAKE_INSTALL_PREFIX="$BUILD/prefix" \
+    -DCMAKE_INSTALL_LIBDIR=lib &&
+    cmake --build "$BUILD" && cmake --install "$BUILD"
 } >"$BUILD/build.log" 2>&1 || {
   tail -n 40 "$BUILD/build.log"
   exit 1
@@ -33,10 +42,56 @@ trap end_mps EXIT
 nvidia-cuda-mps-control -d
 
 export MORI_SOCKET_IFNAME=lo
-"$BUILD/tools/mori" info | sed -n '1,/^environment/p' | sed '/^environment/d'
-"$BUILD/tests/gpu_tests" --gtest_color=no >"$BUILD/tests.log" 2>&1 || failed=1
-grep -E '^\[ +(OK|FAILED|SKIPPED|PASSED) +\]|^\[=+\]' "$BUILD/tests.log"
-[[ -z ${failed:-} ]] || {
-  grep -B2 -A12 ': Failure' "$BUILD/tests.log" | cut -c1-400 | head -n 60
-  exit 1
+export PATH=$BUILD/prefix/bin:$PATH PKG_CONFIG_PATH=$BUILD/prefix/lib/pkgconfig:${PKG_CONFIG_PATH:-}
+export LD_LIBRARY_PATH=$BUILD/prefix/lib:${LD_LIBRARY_PATH:-} PYTHONPATH=$BUILD/python
+mori info | sed -n '1,/^environment/p' | sed '/^environment/d'
+
+# What a step prints, and its name if it fails or takes too long.
+step() {
+  local name=$1 seconds=$2
+  shift 2
+  printf -- '---- %s\n' "$name"
+  timeout "$seconds" "$@" || {
+    printf '[FAILED] %s: ended with %d\n' "$name" $?
+    failures=$((failures + 1))
+  }
 }
+
+tests() {
+  local shard status=0
+  for ((shard = 0; shard < SHARDS; ++shard)); do
+    GTEST_TOTAL_SHARDS=$SHARDS GTEST_SHARD_INDEX=$shard "$BUILD/tests/gpu_tests" --gtest_color=no "$@" \
+      >"$BUILD/tests.$shard.log" 2>&1 &
+  done
+  for ((shard = 0; shard < SHARDS; ++shard)); do
+    wait -n || status=1
+  done
+  grep -hE '^\[ +(OK|FAILED|SKIPPED) +\] .*\([0-9]+ ms\)' "$BUILD"/tests.*.log | sort -k4
+  printf 'tests: %d passed, %d failed, %d skipped\n' "$(cat "$BUILD"/tests.*.log | grep -cE '^\[ +OK ')" \
+    "$(cat "$BUILD"/tests.*.log | grep -cE '^\[ +FAILED .* ms\)')" "$(cat "$BUILD"/tests.*.log | grep -cE '^\[ +SKIPPED .* ms\)')"
+  ((status == 0)) || grep -hB2 -A12 ': Failure' "$BUILD"/tests.*.log | cut -c1-600 | head -n 80
+  return "$status"
+}
+export -f tests
+export BUILD SHARDS
+
+# Tools that watch every access run kernels one after another: these wait for nobody but the host.
+sanitizer() {
+  local tool=$1 filter='*PutAndGetAtEveryScopeSizeAndAlignment/staticThreads:*AtomicsReturnWhatWasThere/staticThreads'
+  compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 "$BUILD/tests/gpu_tests" \
+    --gtest_color=no --gtest_filter="$filter" >"$BUILD/$tool.log" 2>&1
+  local status=$?
+  grep -E 'SUMMARY|OK \]|FAILED|SKIPPED' "$BUILD/$tool.log" | sort | uniq -c
+  return "$status"
+}
+export -f sanitizer
+
+step 'tests' 480 bash -c tests
+step 'kernels that nvcc links' 180 tests/gpu/linked/run.sh "$BUILD/prefix/lib" "$BUILD/linked"
+step 'documentation' 180 python3 tests/gpu/run_docs.py docs/device.md
+if [[ "${SANITIZER:-1}" != 0 ]]; then
+  step 'memcheck' 180 env -u CUDA_MPS_PIPE_DIRECTORY bash -c 'sanitizer memcheck'
+  step 'racecheck' 180 env -u CUDA_MPS_PIPE_DIRECTORY bash -c 'sanitizer racecheck'
+fi
+printf '%d steps failed\n' "$failures"
+((failures == 0))

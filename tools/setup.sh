@@ -4,6 +4,7 @@
 #   tools/setup.sh demo|test|check|bench...
 #
 # PYTHON               interpreter that .venv is made with (default: python3)
+# MORI_NVCC            nvcc that the tests use (default: the one on PATH, of /usr/local/cuda, or packages in .venv)
 # MORI_WITHOUT_TORCH   1: leave PyTorch out; everything else is still set up
 # MORI_SKIP_APT        1: leave system packages to the caller, on a system without apt for example
 set -euo pipefail
@@ -15,6 +16,8 @@ readonly BUILD_PACKAGES=(g++ make cmake ninja-build ccache pkg-config git ca-cer
 readonly TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin libopenmpi-dev)
 readonly BENCH_PACKAGES=(libbenchmark-dev openmpi-bin libopenmpi-dev)
 readonly CHECK_PACKAGES=(clang clang-tidy shellcheck)
+# From 18 on, clang compiles the device API for AMD GPUs. The first of these that is to be had, as in the tests.
+readonly DEVICE_CLANGS=(clang-19 clang-22 clang-21 clang-20 clang-18)
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() {
@@ -30,21 +33,49 @@ missing_packages() {
   done
 }
 
+as_root() {
+  if ((EUID == 0)); then
+    "$@"
+  else
+    command -v sudo >/dev/null || fail "root or sudo is needed to install system packages: $*"
+    sudo "$@"
+  fi
+}
+
+# What apt can install, as its servers have it: asked once.
+lists_are_fresh=0
+refresh_lists() {
+  ((lists_are_fresh)) || as_root apt-get update -q
+  lists_are_fresh=1
+}
+
 install_packages() {
   [[ "${MORI_SKIP_APT:-}" != 1 ]] || return 0
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     fail "apt is not here: install $* (or what they are called on this system), then set MORI_SKIP_APT=1"
   fi
-  local missing as_root=()
+  local missing
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]} > 0)) || return 0
-  if ((EUID != 0)); then
-    command -v sudo >/dev/null || fail "root or sudo is needed to install the system packages ${missing[*]}"
-    as_root=(sudo)
-  fi
   say "installing system packages with apt: ${missing[*]}"
-  "${as_root[@]}" apt-get update -q
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+  refresh_lists
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+}
+
+install_device_clang() {
+  [[ "${MORI_SKIP_APT:-}" != 1 ]] || return 0
+  local clang
+  for clang in "${DEVICE_CLANGS[@]}"; do
+    ! command -v "$clang" >/dev/null || return 0
+  done
+  refresh_lists
+  for clang in "${DEVICE_CLANGS[@]}"; do
+    if [[ -n "$(apt-cache madison "$clang" 2>/dev/null)" ]]; then
+      install_packages "$clang"
+      return
+    fi
+  done
+  fail "apt has none of ${DEVICE_CLANGS[*]}: install one, which the tests of device code need"
 }
 
 make_venv() {
@@ -77,6 +108,23 @@ install_torch() {
   say "installing PyTorch into $VENV: several GB on x86-64, once; MORI_WITHOUT_TORCH=1 leaves it out"
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements/torch.txt ||
     fail "PyTorch could not be installed; MORI_WITHOUT_TORCH=1 runs everything else without it"
+  rm -f "$VENV/installed-cuda" # PyTorch has brought CUDA packages of its own version
+}
+
+# After install_torch: pip then takes the compiler that fits PyTorch's CUDA packages.
+install_nvcc() {
+  case $(uname -m) in
+    x86_64 | aarch64) ;;
+    *)
+      say "leaving NVIDIA's compiler out: NVIDIA has none for $(uname -m)"
+      return
+      ;;
+  esac
+  if command -v "${MORI_NVCC:-nvcc}" >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
+    return
+  fi
+  [[ -f $VENV/installed-cuda ]] || say "NVIDIA's compiler is not here: its packages are 125 MB, once"
+  install_requirements cuda
 }
 
 set_up() {
@@ -89,10 +137,12 @@ set_up() {
       ;;
     test)
       install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+      install_device_clang
       make_venv
       install_requirements build
       install_requirements test
       install_torch
+      install_nvcc
       ;;
     check)
       install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${CHECK_PACKAGES[@]}"

@@ -33,6 +33,15 @@ MORI_DEVICE_FN u32 BlockInGrid() { return 0; }
 MORI_DEVICE_FN u32 BlocksInGrid() { return 1; }
 #endif
 
+/// For kernels that are launched early: lets the next such kernel be made ready, then waits for what
+/// was on the stream before.
+MORI_DEVICE_FN void AwaitStream() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /// All threads of the launch. They cannot meet: only what needs no `Sync` is shared by it.
 struct Grid {
   static constexpr bool kIsOneThread = false;
@@ -72,7 +81,15 @@ MORI_DEVICE_FN T DoAtomic(int operation, T* word, T value, T expected) {
 
 using namespace mori::shmem::device;
 
-MORI_KERNEL MoriShmemMeet() { Meet<Warp>(); }
+MORI_KERNEL MoriShmemMeet() {
+  AwaitStream();
+  Meet<Warp>();
+}
+/// The same for few PEs.
+MORI_KERNEL MoriShmemMeetFew(const MeetArguments few) {
+  AwaitStream();
+  MeetBy<Warp>(few.my_pe, few.n_pes, [&](u32 pe) { return few.sync[pe]; });
+}
 
 MORI_KERNEL MoriShmemSignal(u64* sig_addr, u64 signal, int op, int pe) {
   PostSignal(sig_addr, signal, static_cast<Signal>(op), pe);

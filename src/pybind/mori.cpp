@@ -115,6 +115,9 @@ void RegisterInit(py::module_& module) {
   module.def("module_init", [](Integer<std::uintptr_t, "module handle"> handle) {
     Check(Blocking([&] { return ShmemModuleInit(reinterpret_cast<void*>(handle.value)); }));
   });
+  module.def("library_init", [](Integer<std::uintptr_t, "library handle"> handle) {
+    Check(Blocking([&] { return ShmemLibraryInit(reinterpret_cast<void*>(handle.value)); }));
+  });
 }
 
 /// A query's answer, which is negative without a PE.
@@ -126,6 +129,7 @@ int Answer(int value) {
 void RegisterQueries(py::module_& module) {
   module.def("mype", [] { return Answer(ShmemMyPe()); });
   module.def("npes", [] { return Answer(ShmemNPes()); });
+  module.def("device", &ShmemDevice);
   module.def("num_qp_per_pe", [] { return Answer(ShmemNumQpPerPe()); });
   module.def("info", &ShmemInfo);
   module.def("version", &ShmemVersion);
@@ -368,6 +372,7 @@ void RegisterMoriShmem(py::module_& module) {
   RegisterWord<std::uint64_t>(module, "uint64");
   RegisterElement<float>(module, "float32");
   RegisterElement<double>(module, "float64");
+  RegisterStreams(module);
   RegisterSymmetricView(module);
 }
 

@@ -11,4 +11,7 @@ void RegisterMoriShmem(pybind11::module_& module);
 /// Defines the view of symmetric memory: buffer protocol and DLPack.
 void RegisterSymmetricView(pybind11::module_& module);
 
+/// Defines the calls on streams.
+void RegisterStreams(pybind11::module_& module);
+
 }  // namespace mori::shmem

@@ -37,6 +37,10 @@ class DeviceKernels {
   /// Returns once the kernel is on the stream. `arguments` points to each argument.
   virtual Status Launch(void* kernel, unsigned blocks, unsigned threads, void** arguments,
                         void* stream) const = 0;
+  /// The same of a kernel that waits by itself for what was on the stream before: it is made ready
+  /// meanwhile, where the device can do that.
+  virtual Status LaunchEarly(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+                             void* stream) const = 0;
   /// Copies as the stream comes to it. Memory of the device, of a peer, or of the host.
   virtual Status CopyOnStream(void* to, const void* from, std::uint64_t bytes,
                               void* stream) const = 0;

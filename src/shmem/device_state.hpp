@@ -29,6 +29,7 @@ class DeviceState {
   Status Publish(void* module) const;
   Status PublishToLibrary(void* library) const;
 
+  const device::DeviceContext& context() const { return context_; }
   /// Of this PE; an error in a build without them.
   const Result<std::unique_ptr<LibraryKernels>>& kernels() const { return kernels_; }
 

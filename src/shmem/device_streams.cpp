@@ -17,10 +17,13 @@ constexpr std::uint64_t kBytesPerThread = 128;
 
 class DeviceStreams final : public Streams {
  public:
-  DeviceStreams(const LibraryKernels* kernels, int world_size)
-      : kernels_(*kernels),
-        device_(kernels->device()),
-        world_size_(static_cast<std::uint64_t>(world_size)) {}
+  DeviceStreams(const LibraryKernels* kernels, const device::DeviceContext& context)
+      : kernels_(*kernels), device_(kernels->device()), world_size_(context.n_pes) {
+    few_.my_pe = context.my_pe;
+    few_.n_pes = context.n_pes;
+    for (std::uint32_t pe = 0; pe < std::min(context.n_pes, few_.kMostPes); ++pe)
+      few_.sync[pe] = reinterpret_cast<device::SyncWords*>(context.near_pes[pe].sync);
+  }
 
   Status Copy(void* to, const void* from, std::uint64_t bytes, void* stream) override {
     MORI_RETURN_IF_ERROR(device_.CopyOnStream(to, from, bytes, stream));
@@ -36,7 +39,11 @@ class DeviceStreams final : public Streams {
     return kernels_.Launch(Name::kWait, 1, 1, stream, sig_addr, static_cast<int>(cmp), value);
   }
   Status Quiet(void* stream) override { return kernels_.Launch(Name::kFence, 1, 1, stream); }
-  Status Meet(void* stream) override { return kernels_.Launch(Name::kMeet, 1, kWarp, stream); }
+  Status Meet(void* stream) override {
+    if (few_.n_pes <= few_.kMostPes)
+      return kernels_.LaunchEarly(Name::kMeetFew, kWarp, stream, few_);
+    return kernels_.LaunchEarly(Name::kMeet, kWarp, stream);
+  }
 
   Status Broadcast(void* dest, const void* source, std::uint64_t bytes, int root,
                    void* stream) override {
@@ -94,6 +101,7 @@ class DeviceStreams final : public Streams {
   const LibraryKernels& kernels_;
   DeviceKernels& device_;
   std::uint64_t world_size_;
+  device::MeetArguments few_{};
 
   std::mutex atomic_mutex_;
   ResultPage result_word_;
@@ -102,8 +110,9 @@ class DeviceStreams final : public Streams {
 
 }  // namespace
 
-std::unique_ptr<Streams> MakeDeviceStreams(const LibraryKernels* kernels, int world_size) {
-  return std::make_unique<DeviceStreams>(kernels, world_size);
+std::unique_ptr<Streams> MakeDeviceStreams(const LibraryKernels* kernels,
+                                           const device::DeviceContext& context) {
+  return std::make_unique<DeviceStreams>(kernels, context);
 }
 
 }  // namespace mori::shmem

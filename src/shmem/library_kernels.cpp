@@ -12,8 +12,8 @@ Result<std::unique_ptr<LibraryKernels>> LibraryKernels::Load(DeviceKernels* devi
   MORI_ASSIGN_OR_RETURN(void* module, device->LoadModule(device->LibraryImage()));
   std::unique_ptr<LibraryKernels> kernels(new LibraryKernels(device, module));
   std::size_t at = 0;
-  for (const char* name :
-       {"Meet", "Signal", "Wait", "Fence", "Atomic", "Broadcast", "FCollect", "AllToAll"}) {
+  for (const char* name : {"Meet", "MeetFew", "Signal", "Wait", "Fence", "Atomic", "Broadcast",
+                           "FCollect", "AllToAll"}) {
     MORI_ASSIGN_OR_RETURN(kernels->kernels_[at++],
                           device->FindKernel(module, (std::string("MoriShmem") + name).c_str()));
   }

@@ -13,6 +13,7 @@ class LibraryKernels {
  public:
   enum class Name {
     kMeet,
+    kMeetFew,
     kSignal,
     kWait,
     kFence,
@@ -35,6 +36,13 @@ class LibraryKernels {
   Status Launch(Name name, unsigned blocks, unsigned threads, void* stream,
                 Arguments... arguments) const {
     return LaunchAt(static_cast<std::size_t>(name), blocks, threads, stream, arguments...);
+  }
+  /// Of a kernel that waits by itself for what was on the stream before.
+  template <typename... Arguments>
+  Status LaunchEarly(Name name, unsigned threads, void* stream, Arguments... arguments) const {
+    std::array<void*, sizeof...(arguments) + 1> addresses = {&arguments..., nullptr};
+    return device_->LaunchEarly(kernels_[static_cast<std::size_t>(name)], 1, threads,
+                                addresses.data(), stream);
   }
   template <typename... Arguments>
   Status LaunchReduce(ElementType type, ReduceOp op, unsigned blocks, unsigned threads,

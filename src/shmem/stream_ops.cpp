@@ -2,6 +2,7 @@
 #include "mori/shmem/stream_ops.hpp"
 
 #include "shmem/last_error.hpp"
+#include "shmem/linked_states.hpp"
 #include "shmem/registry.hpp"
 #include "shmem/symmetric_address.hpp"
 
@@ -11,6 +12,7 @@ namespace {
 /// `call(world, streams)` for the calling thread's PE.
 template <typename Call>
 int OnStreams(const char* name, Call call) {
+  LinkedStates::Instance().Retry();
   World* world = Registry::Instance().Current();
   if (world == nullptr) return Report(name, Registry::Instance().NoWorld());
   const auto streams = world->streams();

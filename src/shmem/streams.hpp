@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/status.hpp"
+#include "mori/shmem/device/context.hpp"
 #include "mori/shmem/host_ops.hpp"
 #include "mori/shmem/types.hpp"
 
@@ -56,6 +57,7 @@ std::unique_ptr<Streams> MakeHostStreams(HostStreamParts parts);
 
 class LibraryKernels;
 /// Puts kernels of the library on streams; `kernels` is borrowed.
-std::unique_ptr<Streams> MakeDeviceStreams(const LibraryKernels* kernels, int world_size);
+std::unique_ptr<Streams> MakeDeviceStreams(const LibraryKernels* kernels,
+                                           const device::DeviceContext& context);
 
 }  // namespace mori::shmem

@@ -228,7 +228,7 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
 Result<std::unique_ptr<Streams>> World::MakeStreams() {
   if (device_state_ != nullptr) {
     MORI_RETURN_IF_ERROR(device_state_->kernels().status());
-    return MakeDeviceStreams(device_state_->kernels()->get(), size_);
+    return MakeDeviceStreams(device_state_->kernels()->get(), device_state_->context());
   }
   return MakeHostStreams({heap_.get(), rank_, size_, [this] { return BarrierAll(); },
                           [this](const std::uint64_t* word, Cmp cmp, std::uint64_t value) {
@@ -399,25 +399,30 @@ Result<void*> World::Malloc(std::uint64_t bytes, std::uint64_t alignment, unsign
   return static_cast<void*>(block);
 }
 
+Status World::CompletePosted() { return streams_.ok() ? (*streams_)->Complete() : Status(); }
+
 Status World::Free(void* ptr) {
+  const Status posted = CompletePosted();  // a put into the block may be under way
   const auto offset = heap_->OffsetOf(ptr);
   MORI_RETURN_IF_ERROR(
       Agree({Proposal::Call::kFree, offset.value_or(0), offset ? 1u : 0u, ptr == nullptr ? 1u : 0u},
             "shmem_free"));
   if (ptr == nullptr) return Status();
   MORI_ASSIGN_OR_RETURN(const bool was_unmapped, FreeBlock(ptr));
-  return AwaitUnmapped(was_unmapped);
+  const Status unmapped = AwaitUnmapped(was_unmapped);
+  return unmapped.ok() ? posted : unmapped;
 }
 
 Status World::BarrierAll() {
   // A fault of the device keeps nobody waiting: the others get their barrier.
-  const Status posted = streams_.ok() ? (*streams_)->Complete() : Status();
+  const Status posted = CompletePosted();
   // The agreement publishes with release and acquire, which is all that load/store transports need.
   const Status agreed = Agree(Proposal{}, "shmem_barrier_all");
   return agreed.ok() ? posted : agreed;
 }
 
 Status World::Finalize() {
+  const Status posted = CompletePosted();
   Status left = Health();
   if (left.ok()) {
     FaultPoint("finalize: before all came");
@@ -435,7 +440,7 @@ Status World::Finalize() {
   *context_ = HostContext{};
   bootstrap_->Observe(nullptr);
   bootstrap_->Close();
-  return left;
+  return left.ok() ? posted : left;
 }
 
 void World::AbandonAfterFork() {

@@ -98,6 +98,8 @@ class World {
   Status AwaitUnmapped(bool was_unmapped);
   Result<HeapType> TypeFor(unsigned flags) const;
   Result<std::unique_ptr<Streams>> MakeStreams();
+  /// Returns once what this PE put on streams has happened.
+  Status CompletePosted();
   Status Dispute(const Board::Dispute& dispute, const char* call) const;
   Status Lost(int pe) const;
 

@@ -3,120 +3,26 @@
 // skipped without it.
 #include <gtest/gtest.h>
 
-#include <dlfcn.h>
-
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <sstream>
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "support/cuda_pes.hpp"
+#include "gpu/gpu_pe.hpp"
 
 namespace mori::shmem {
 namespace {
 
+using testing::GpuPe;
 using testing::Pe;
 
-/// What the tests themselves need of the driver.
-class Cuda {
- public:
-  Cuda() {
-    library_ = ::dlopen("libcuda.so.1", RTLD_NOW);
-    PE_CHECK(library_ != nullptr);
-    Call<unsigned>("cuInit", 0);
-    Call<void**, int>("cuDevicePrimaryCtxRetain", &context_, 0);
-    Call<void*>("cuCtxSetCurrent", context_);
-    Call<void**, unsigned>("cuStreamCreate", &stream_, 1);
-  }
-
-  void* Load() {
-    std::ifstream file(MORI_GPU_KERNELS);
-    std::stringstream text;
-    text << file.rdbuf();
-    PE_CHECK(!text.str().empty());
-    Call<void**, const void*>("cuModuleLoadData", &module_, text.str().c_str());
-    return module_;
-  }
-
-  template <typename... Arguments>
-  void Launch(const char* name, unsigned blocks, unsigned threads, Arguments... arguments) {
-    void* function = nullptr;
-    Call<void**, void*, const char*>("cuModuleGetFunction", &function, module_, name);
-    void* addresses[] = {&arguments...};
-    Call<void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
-         void**>("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, stream_, addresses,
-                 nullptr);
-    Call<void*>("cuStreamSynchronize", stream_);
-  }
-
- private:
-  template <typename... Arguments>
-  void Call(const char* name, Arguments... arguments) {
-    const auto function = reinterpret_cast<int (*)(Arguments...)>(::dlsym(library_, name));
-    PE_CHECK(function != nullptr);
-    const int result = function(arguments...);
-    if (result != 0) throw testing::PeFailure(fmt::format("{}: CUresult {}", name, result));
-  }
-
-  void* library_;
-  void* context_ = nullptr;
-  void* stream_ = nullptr;
-  void* module_ = nullptr;
-};
-
-/// A PE with its kernels loaded and its state published.
-class GpuPe {
- public:
-  explicit GpuPe(const Pe& pe) {
-    pe.Init();
-    PE_CHECK_EQ(ShmemModuleInit(cuda.Load()), 0);
-    errors = Zeroed<std::uint64_t>(1);
-    PE_CHECK_EQ(ShmemBarrierAll(), 0);
-  }
-
-  /// Symmetric memory of zeros.
-  template <typename T>
-  T* Zeroed(std::size_t count) {
-    auto* block = static_cast<T*>(ShmemMalloc(count * sizeof(T)));
-    PE_CHECK(block != nullptr);
-    const std::vector<T> zeros(count, T{});
-    PE_CHECK_EQ(ShmemPut(block, zeros.data(), count, ShmemMyPe()), 0);
-    return block;
-  }
-  template <typename T>
-  std::vector<T> Read(const T* block, std::size_t count) {
-    std::vector<T> values(count);
-    PE_CHECK_EQ(ShmemGet(values.data(), block, count, ShmemMyPe()), 0);
-    return values;
-  }
-  void End() {
-    PE_CHECK_EQ(Read(errors, 1)[0], 0u);
-    PE_CHECK_EQ(ShmemFinalize(), 0);
-  }
-
-  Cuda cuda;
-  std::uint64_t* errors;
-};
-
-class CudaKernels : public testing::CudaPes {
- protected:
-  void SetUp() override {
-    CudaPes::SetUp();
-    if (IsSkipped()) return;
-    if (std::string(MORI_GPU_KERNELS).empty()) GTEST_SKIP() << "no nvcc to compile kernels with";
-    if (as() == testing::As::kProcesses && std::getenv("CUDA_MPS_PIPE_DIRECTORY") == nullptr)
-      GTEST_SKIP() << "kernels of processes that wait for each other need MPS";
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Modes, CudaKernels, testing::EveryModeAndKind(),
-                         testing::NameOfModeAndKind);
+class CudaKernels : public testing::CudaKernelPes {};
+INSTANTIATE_TEST_SUITE_P(Modes, CudaKernels, testing::EveryModeAndKind(), testing::NameOfShape);
 
 TEST_P(CudaKernels, KnowTheirPe) {
   EXPECT_EQ(Run(2,
                 [](const Pe& pe) {
-                  GpuPe gpu(pe);
+                  GpuPe gpu(pe, "kernels");
                   int* pes = gpu.Zeroed<int>(2);
                   gpu.cuda.Launch("identity", 1, 1, pes);
                   PE_CHECK(gpu.Read(pes, 2) == (std::vector<int>{pe.rank, pe.size}));
@@ -130,7 +36,7 @@ TEST_P(CudaKernels, PutAndGetAtEveryScopeSizeAndAlignment) {
   EXPECT_EQ(
       Run(2,
           [](const Pe& pe) {
-            GpuPe gpu(pe);
+            GpuPe gpu(pe, "kernels");
             constexpr std::size_t kBytes = 5 << 20;
             auto* dest = gpu.Zeroed<std::uint8_t>(kBytes);
             auto* source = gpu.Zeroed<std::uint8_t>(kBytes);
@@ -153,7 +59,7 @@ TEST_P(CudaKernels, PutAndGetAtEveryScopeSizeAndAlignment) {
                         i * 7 + static_cast<std::size_t>(round + 91 * pe.rank));
                   PE_CHECK_EQ(ShmemPutMem(source + from, data.data(), bytes, pe.rank), 0);
                   PE_CHECK_EQ(ShmemBarrierAll(), 0);
-                  gpu.cuda.Launch(fmt::format("put_{}", scope).c_str(), 1, threads, dest + to,
+                  gpu.cuda.Launch(fmt::format("put_{}", scope), 1, threads, dest + to,
                                   source + from, bytes, peer);
                   PE_CHECK_EQ(ShmemBarrierAll(), 0);
                   std::vector<std::uint8_t> around(bytes + 2);
@@ -163,7 +69,7 @@ TEST_P(CudaKernels, PutAndGetAtEveryScopeSizeAndAlignment) {
                   PE_CHECK(std::equal(data.begin(), data.end(),
                                       around.begin() + static_cast<std::ptrdiff_t>(before)));
                   // And back, from there into the first bytes here.
-                  gpu.cuda.Launch(fmt::format("get_{}", scope).c_str(), 1, threads, source + from,
+                  gpu.cuda.Launch(fmt::format("get_{}", scope), 1, threads, source + from,
                                   dest + to, bytes, peer);
                   std::vector<std::uint8_t> back(bytes);
                   PE_CHECK_EQ(ShmemGetMem(back.data(), source + from, bytes, pe.rank), 0);
@@ -179,7 +85,7 @@ TEST_P(CudaKernels, PutAndGetAtEveryScopeSizeAndAlignment) {
 TEST_P(CudaKernels, WhoSeesTheSignalSeesTheData) {
   EXPECT_EQ(Run(2,
                 [](const Pe& pe) {
-                  GpuPe gpu(pe);
+                  GpuPe gpu(pe, "kernels");
                   for (const char* scope : {"thread", "warp", "block"}) {
                     const unsigned threads = scope[0] == 't' ? 1 : scope[0] == 'w' ? 32 : 256;
                     constexpr std::uint64_t kWords = 600;
@@ -187,8 +93,8 @@ TEST_P(CudaKernels, WhoSeesTheSignalSeesTheData) {
                     auto* scratch = gpu.Zeroed<std::uint64_t>(kWords);
                     auto* signal = gpu.Zeroed<std::uint64_t>(1);
                     PE_CHECK_EQ(ShmemBarrierAll(), 0);
-                    gpu.cuda.Launch(fmt::format("ping_pong_{}", scope).c_str(), 1, threads, data,
-                                    scratch, kWords, signal, 2000, 1 - pe.rank, gpu.errors);
+                    gpu.cuda.Launch(fmt::format("ping_pong_{}", scope), 1, threads, data, scratch,
+                                    kWords, signal, 2000, 1 - pe.rank, gpu.errors);
                     PE_CHECK_EQ(ShmemBarrierAll(), 0);
                   }
                   gpu.End();
@@ -199,7 +105,7 @@ TEST_P(CudaKernels, WhoSeesTheSignalSeesTheData) {
 TEST_P(CudaKernels, AtomicsReturnWhatWasThere) {
   EXPECT_EQ(Run(2,
                 [](const Pe& pe) {
-                  GpuPe gpu(pe);
+                  GpuPe gpu(pe, "kernels");
                   auto* words = gpu.Zeroed<std::uint64_t>(4);
                   auto* small = gpu.Zeroed<std::uint32_t>(4);
                   PE_CHECK_EQ(ShmemBarrierAll(), 0);
@@ -214,7 +120,7 @@ TEST_P(CudaKernels, AtomicsReturnWhatWasThere) {
 TEST_P(CudaKernels, AtomicsSumExactly) {
   EXPECT_EQ(Run(3,
                 [](const Pe& pe) {
-                  GpuPe gpu(pe);
+                  GpuPe gpu(pe, "kernels");
                   auto* counter = gpu.Zeroed<std::uint64_t>(1);
                   auto* small = gpu.Zeroed<std::uint32_t>(1);
                   PE_CHECK_EQ(ShmemBarrierAll(), 0);
@@ -230,7 +136,7 @@ TEST_P(CudaKernels, AtomicsSumExactly) {
 TEST_P(CudaKernels, AHundredThousandBarriers) {
   EXPECT_EQ(Run(2,
                 [](const Pe& pe) {
-                  GpuPe gpu(pe);
+                  GpuPe gpu(pe, "kernels");
                   auto* rounds = gpu.Zeroed<std::uint64_t>(1);
                   PE_CHECK_EQ(ShmemBarrierAll(), 0);
                   gpu.cuda.Launch("barriers", 1, 64, rounds, 50'000, gpu.errors);

@@ -4,32 +4,33 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <tuple>
-#include <utility>
+#include <vector>
 
 #include "support/run_pes.hpp"
 
 namespace mori::shmem::testing {
 
 /// Skips without a CUDA device.
-class CudaPes : public ::testing::TestWithParam<std::tuple<const char*, As>> {
+class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
     static const Outcome probe = Probe();
     if (!probe.ok()) GTEST_SKIP() << "no CUDA device: " << probe.output;
   }
 
-  As as() const { return std::get<1>(GetParam()); }
-
-  std::string Run(int size, const Body& body) const {
+  static Options OptionsOf(const char* mode, As as) {
     Options options;
+    options.deadline = std::chrono::seconds(150);
     // Eager: loading a kernel later waits for kernels that run, and they may wait for this one.
     options.environment = {{"CUDA_MODULE_LOADING", "EAGER"},
                            {"MORI_SHMEM_BACKEND", "cuda"},
-                           {"MORI_SHMEM_MODE", std::get<0>(GetParam())},
+                           {"MORI_SHMEM_MODE", mode},
                            {"MORI_SHMEM_HEAP_SIZE", "64M"},
                            {"MORI_SHMEM_VMM_CHUNK_SIZE", "2M"}};
-    return Failures(RunAs(as(), size, body, options));
+    // PEs that are threads have more streams than the usual 8 connections, and streams that share
+    // one wait for each other. Of processes, MPS then takes three and no more.
+    if (as == As::kThreads) options.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+    return options;
   }
 
  private:
@@ -46,14 +47,37 @@ class CudaPes : public ::testing::TestWithParam<std::tuple<const char*, As>> {
   }
 };
 
-inline auto EveryModeAndKind() {
-  return ::testing::Combine(::testing::Values("static", "vmm", "isolation"),
-                            ::testing::Values(As::kProcesses, As::kThreads));
+/// How the PEs of a test run.
+struct CudaShape {
+  const char* mode;
+  As as;
+  int size = 2;
+};
+
+class CudaPes : public CudaTest, public ::testing::WithParamInterface<CudaShape> {
+ protected:
+  std::string Run(const Body& body) const { return Run(GetParam().size, body); }
+  std::string Run(int size, const Body& body) const {
+    return Failures(RunAs(GetParam().as, size, body, OptionsOf(GetParam().mode, GetParam().as)));
+  }
+};
+
+/// Two PEs in every mode, and as many as `static_sizes` say in static mode; of each kind.
+inline std::vector<CudaShape> CudaShapes(const std::vector<int>& static_sizes) {
+  std::vector<CudaShape> shapes;
+  for (const As as : {As::kProcesses, As::kThreads}) {
+    for (const int size : static_sizes) shapes.push_back({"static", as, size});
+    for (const char* mode : {"vmm", "isolation"}) shapes.push_back({mode, as});
+  }
+  return shapes;
 }
-inline std::string NameOfModeAndKind(
-    const ::testing::TestParamInfo<std::tuple<const char*, As>>& parameter) {
-  const bool are_processes = std::get<1>(parameter.param) == As::kProcesses;
-  return std::string(std::get<0>(parameter.param)) + (are_processes ? "Processes" : "Threads");
+inline auto EveryModeAndKind() { return ::testing::ValuesIn(CudaShapes({2})); }
+
+/// "staticProcesses", and behind it how many PEs if they are not two.
+inline std::string NameOfShape(const ::testing::TestParamInfo<CudaShape>& parameter) {
+  const CudaShape& shape = parameter.param;
+  return std::string(shape.mode) + (shape.as == As::kProcesses ? "Processes" : "Threads") +
+         (shape.size == 2 ? "" : std::to_string(shape.size));
 }
 
 }  // namespace mori::shmem::testing

@@ -12,6 +12,10 @@
 // complete as late as the next `ShmemQuiet()`. Atomics are single copies in the order acquire and
 // release, on one word, for CPUs of one node.
 //
+// On a heap in memory of a GPU its device makes each access: a call takes microseconds, atomics are
+// single copies for the GPUs of the node, too, and an atomic or a signal needs room for a kernel of
+// one thread beside those that run.
+//
 // Errors: a PE out of range, an address outside the heap, a range that leaves it, a call before
 // init or after finalize. Calls that return `int` give an `ErrorCode`; calls that return a value
 // give 0. The sentence is in `ShmemLastError()`, and logged.

@@ -185,6 +185,12 @@ def shmem_num_qp_per_pe() -> int:
     return _core.num_qp_per_pe()
 
 
+def shmem_device() -> int:
+    """Number of the GPU whose memory the heap is, as its vendor counts; -1 on the host. Local."""
+    shmem_mype()  # raises without a PE
+    return _core.device()
+
+
 def shmem_info() -> str:
     """What was chosen and why, as text for people. Local; never raises.
 
@@ -306,4 +312,10 @@ def shmem_module_init(hip_module_handle: int) -> int:
     Returns 0. Raises `ShmemError`: UNSUPPORTED on the host backend.
     """
     _core.module_init(hip_module_handle)
+    return 0
+
+
+def shmem_library_init(library_handle: int) -> int:
+    """The same for a library that the driver has loaded (CUDA: `CUlibrary`). Local."""
+    _core.library_init(library_handle)
     return 0

@@ -93,6 +93,30 @@ Status CudaKernels::Launch(void* kernel, unsigned blocks, unsigned threads, void
       "launch a kernel");
 }
 
+Status CudaKernels::LaunchEarly(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+                                void* stream) const {
+  auto* const function = static_cast<cuda::Function>(kernel);
+  const CudaDevice::Use use(*device_);
+  // Code for earlier devices does not wait by itself.
+  int compiled_for = 0;
+  if (driver().function_attribute(&compiled_for, cuda::kFunctionPtxVersion, function) !=
+          cuda::kSuccess ||
+      compiled_for < cuda::kEarlyLaunchPtxVersion) {
+    return Launch(kernel, blocks, threads, arguments, stream);
+  }
+  cuda::LaunchAttribute early;
+  early.id = cuda::kLaunchProgrammaticSerialization;
+  early.value[0] = 1;
+  cuda::LaunchConfig config;
+  config.grid[0] = blocks;
+  config.block[0] = threads;
+  config.stream = static_cast<cuda::Stream>(stream);
+  config.attributes = &early;
+  config.attribute_count = 1;
+  return driver().Check(driver().launch_ex(&config, function, arguments, nullptr),
+                        "launch a kernel");
+}
+
 Status CudaKernels::CopyOnStream(void* to, const void* from, std::uint64_t bytes,
                                  void* stream) const {
   if (bytes == 0) return Status();
@@ -126,15 +150,20 @@ Status CudaKernels::NotePosted(void* stream) {
 }
 
 Status CudaKernels::AwaitPosted() {
-  const std::lock_guard lock(mutex_);
-  if (std::ranges::none_of(posted_, [](const auto& one) { return one.second.is_awaited; }))
-    return Status();
+  // Other threads may post meanwhile: what this one waits for may need it.
+  std::vector<cuda::Event> awaited;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [stream, posted] : posted_) {
+      if (posted.is_awaited) awaited.push_back(posted.event);
+      posted.is_awaited = false;
+    }
+  }
+  if (awaited.empty()) return Status();
   const CudaDevice::Use use(*device_);
-  for (auto& [stream, posted] : posted_) {
-    if (!posted.is_awaited) continue;
-    posted.is_awaited = false;
-    MORI_RETURN_IF_ERROR(driver().Check(driver().event_synchronize(posted.event),
-                                        "wait for what was posted on a stream"));
+  for (cuda::Event event : awaited) {
+    MORI_RETURN_IF_ERROR(
+        driver().Check(driver().event_synchronize(event), "wait for what was posted on a stream"));
   }
   return Status();
 }
@@ -148,11 +177,15 @@ Status CudaKernels::ZeroIfHolds(void* address, const void* expected, std::uint64
     return Status();
   }
   std::vector<std::byte> found(bytes);
+  // On our own stream: the default one would wait for kernels of other PEs.
   const auto* const what = "look at a variable of a module";
-  MORI_RETURN_IF_ERROR(
-      driver().Check(driver().copy_from_device(found.data(), Address(address), bytes), what));
+  MORI_RETURN_IF_ERROR(driver().Check(
+      driver().copy_from_device(found.data(), Address(address), bytes, device_->stream()), what));
+  MORI_RETURN_IF_ERROR(Synchronize(device_->stream()));
   if (std::memcmp(found.data(), expected, bytes) != 0) return Status();
-  return driver().Check(driver().fill(Address(address), 0, bytes), what);
+  MORI_RETURN_IF_ERROR(
+      driver().Check(driver().fill(Address(address), 0, bytes, device_->stream()), what));
+  return Synchronize(device_->stream());
 }
 
 Result<std::shared_ptr<void>> CudaKernels::MapHost(void* memory, std::uint64_t bytes) {

@@ -25,6 +25,8 @@ class CudaKernels final : public DeviceKernels {
   Result<void*> FindKernel(void* module, const char* name) const override;
   Status Launch(void* kernel, unsigned blocks, unsigned threads, void** arguments,
                 void* stream) const override;
+  Status LaunchEarly(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+                     void* stream) const override;
   Status CopyOnStream(void* to, const void* from, std::uint64_t bytes, void* stream) const override;
   Status Synchronize(void* stream) const override;
   void* own_stream() const override { return device_->stream(); }

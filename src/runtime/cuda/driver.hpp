@@ -72,6 +72,26 @@ inline constexpr unsigned kMemoryTypeDevice = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr unsigned kHostRegisterDeviceMap = 2;
 
+inline constexpr int kFunctionPtxVersion = 5;  // CU_FUNC_ATTRIBUTE_PTX_VERSION
+inline constexpr int kEarlyLaunchPtxVersion = 90;
+// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+inline constexpr int kLaunchProgrammaticSerialization = 6;
+struct LaunchAttribute {
+  int id = 0;
+  char padding[4] = {};
+  int value[16] = {};
+};
+static_assert(sizeof(LaunchAttribute) == 72, "CUlaunchAttribute");
+struct LaunchConfig {
+  unsigned grid[3] = {1, 1, 1};
+  unsigned block[3] = {1, 1, 1};
+  unsigned shared_bytes = 0;
+  Stream stream = nullptr;
+  LaunchAttribute* attributes = nullptr;
+  unsigned attribute_count = 0;
+};
+static_assert(sizeof(LaunchConfig) == 56, "CUlaunchConfig");
+
 /// One row for each function: field, name in the driver, arguments.
 #define MORI_CUDA_DRIVER_FUNCTIONS(ROW)                                                           \
   ROW(init, "cuInit", (unsigned))                                                                 \
@@ -114,9 +134,9 @@ inline constexpr unsigned kHostRegisterDeviceMap = 2;
   ROW(event_record, "cuEventRecord", (Event, Stream))                                             \
   ROW(event_synchronize, "cuEventSynchronize", (Event))                                           \
   ROW(copy_async, "cuMemcpyAsync", (DevicePointer, DevicePointer, std::size_t, Stream))           \
-  ROW(copy_from_device, "cuMemcpyDtoH_v2", (void*, DevicePointer, std::size_t))                   \
+  ROW(copy_from_device, "cuMemcpyDtoHAsync_v2", (void*, DevicePointer, std::size_t, Stream))      \
   ROW(pointer_attribute, "cuPointerGetAttribute", (void*, int, DevicePointer))                    \
-  ROW(fill, "cuMemsetD8_v2", (DevicePointer, unsigned char, std::size_t))                         \
+  ROW(fill, "cuMemsetD8Async", (DevicePointer, unsigned char, std::size_t, Stream))               \
   ROW(host_register, "cuMemHostRegister_v2", (void*, std::size_t, unsigned))                      \
   ROW(host_unregister, "cuMemHostUnregister", (void*))                                            \
   ROW(host_device_pointer, "cuMemHostGetDevicePointer_v2", (DevicePointer*, void*, unsigned))     \
@@ -128,6 +148,8 @@ inline constexpr unsigned kHostRegisterDeviceMap = 2;
   ROW(launch, "cuLaunchKernel",                                                                   \
       (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,    \
        void**, void**))                                                                           \
+  ROW(launch_ex, "cuLaunchKernelEx", (const LaunchConfig*, Function, void**, void**))             \
+  ROW(function_attribute, "cuFuncGetAttribute", (int*, int, Function))                            \
   ROW(error_name, "cuGetErrorName", (Code, const char**))                                         \
   ROW(error_text, "cuGetErrorString", (Code, const char**))
 

@@ -9,27 +9,29 @@
 namespace mori::shmem::device {
 
 /// What `SyncAll()` and `BarrierAll()` have in common: each PE writes its epoch to all, and waits
-/// for all epochs. One way of latency.
+/// for all epochs. One way of latency. `sync_of(pe)` is where a PE's words are reached.
 ///
 /// The fence is by the threads that write, after the scope has met: cumulative, it covers what all
-/// of the scope have stored, and pairs with the fence behind the loads of who sees the epoch.
-template <typename Scope>
-MORI_DEVICE_FN void Meet() {
-  const u32 n_pes = static_cast<u32>(NPes());
-  const int my_pe = MyPe();
-  SyncWords* mine = SyncWordsOf(my_pe);
+/// of the scope have stored. It pairs with the acquiring loads of who waits for the epoch.
+template <typename Scope, typename SyncOf>
+MORI_DEVICE_FN void MeetBy(u32 my_pe, u32 n_pes, SyncOf sync_of) {
+  SyncWords* mine = sync_of(my_pe);
   const u32 rank = Scope::Rank();
   const u64 epoch = rank < n_pes ? LoadRelaxed(mine->epochs + my_pe) + 1 : 0;
   Scope::Sync();
   if (rank < n_pes) {
     FenceSystem();
     for (u32 pe = rank; pe < n_pes; pe += Scope::Size())
-      StoreRelaxed(SyncWordsOf(static_cast<int>(pe))->epochs + my_pe, epoch);
+      StoreRelaxed(sync_of(pe)->epochs + my_pe, epoch);
     for (u32 pe = rank; pe < n_pes; pe += Scope::Size())
-      WaitFor([&] { return LoadRelaxed(mine->epochs + pe) >= epoch; });
-    FenceSystem();
+      WaitFor([&] { return LoadAcquire(mine->epochs + pe) >= epoch; });
   }
   Scope::Sync();
+}
+template <typename Scope>
+MORI_DEVICE_FN void Meet() {
+  MeetBy<Scope>(static_cast<u32>(MyPe()), static_cast<u32>(NPes()),
+                [](u32 pe) { return SyncWordsOf(static_cast<int>(pe)); });
 }
 
 /// Returns once all PEs have called it. What others had put before is visible where they had
@@ -133,6 +135,7 @@ MORI_DEVICE_FN void ReducePuts(T* dest, const T* source, u64 count) {
   const u64 start = part * static_cast<u64>(MyPe());
   const u64 end = start + part < count ? start + part : count;
   const u64 size = Scope::Size();
+  MORI_NO_UNROLL
   for (u64 i = start + Scope::Rank(); i < end; i += kUnroll * size) {
     // The first again where there is none: no branches between the loads.
     const auto at = [&](int k) { return i + k * size < end ? i + k * size : i; };

@@ -41,15 +41,24 @@ struct SyncWords {
   u64 blocks_done;            ///< of the library's kernel that runs now
 };
 
+/// What the library's kernel that only meets the other PEs needs, as its argument: what it read of
+/// constant memory first would cost as much as all else it does.
+struct MeetArguments {
+  static constexpr u32 kMostPes = 8;
+  u32 my_pe;
+  u32 n_pes;
+  SyncWords* sync[kMostPes];
+};
+
 }  // namespace mori::shmem::device
 
 namespace mori::shmem::detail {
 
 /// The state of kernels that nvcc linked into a program or a shared library: one in each
-/// translation unit. `publish` copies a context to the current device, and gives a `cudaError_t`;
-/// it fails until the CUDA runtime knows the unit's kernels.
+/// translation unit. `publish` copies a context to the current device, on a stream of it, and gives
+/// a `cudaError_t`; it fails until the CUDA runtime knows the unit's kernels.
 struct LinkedState {
-  int (*publish)(const device::DeviceContext* context);
+  int (*publish)(const device::DeviceContext* context, void* stream);
 };
 
 }  // namespace mori::shmem::detail
@@ -95,8 +104,10 @@ struct MoriLinkedState : mori::shmem::detail::LinkedState {
   MoriLinkedState(const MoriLinkedState&) = delete;
   MoriLinkedState& operator=(const MoriLinkedState&) = delete;
 
-  static int Publish(const mori::shmem::device::DeviceContext* context) {
-    return static_cast<int>(cudaMemcpyToSymbol(globalGpuStates, context, sizeof *context));
+  static int Publish(const mori::shmem::device::DeviceContext* context, void* stream) {
+    return static_cast<int>(cudaMemcpyToSymbolAsync(globalGpuStates, context, sizeof *context, 0,
+                                                    cudaMemcpyHostToDevice,
+                                                    static_cast<cudaStream_t>(stream)));
   }
 };
 MoriLinkedState mori_linked_state;

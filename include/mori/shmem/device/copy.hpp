@@ -26,6 +26,7 @@ MORI_DEVICE_FN void CopyWords(Word* to, u64 count, Load load) {
     if (i < count) StoreBulk(to + i, load(i));
     return;
   }
+  MORI_NO_UNROLL
   for (; i + (kBatch - 1) * size < count; i += kBatch * size) {
     Word words[kBatch];
     MORI_UNROLL
@@ -34,6 +35,7 @@ MORI_DEVICE_FN void CopyWords(Word* to, u64 count, Load load) {
     for (int k = 0; k < kBatch; ++k) StoreBulk(to + i + k * size, words[k]);
   }
   constexpr int kTail = 4;
+  MORI_NO_UNROLL
   for (; i < count; i += kTail * size) {
     Word words[kTail];
     MORI_UNROLL

@@ -3,7 +3,7 @@
 //
 // NVIDIA: inline PTX for each of them, since compilers drop scope or order of the generic forms
 // (docs/device.md). AMD: scoped builtins, and a hard wait after a release fence, which compilers
-// drop (written, not compiled). Host: the compiler's atomics.
+// drop (compiled, not run). Host: the compiler's atomics.
 #pragma once
 
 #include "mori/shmem/device/platform.hpp"
@@ -209,7 +209,13 @@ template <typename T>
 MORI_DEVICE_FN T LoadFresh(const T* p) {
   return LoadRelaxed(p);
 }
-MORI_DEVICE_FN Vector16 LoadFresh(const Vector16* p) { return *p; }
+MORI_DEVICE_FN Vector16 LoadFresh(const Vector16* p) {
+  const u64* halves = reinterpret_cast<const u64*>(p);
+  const u64 low = LoadRelaxed(halves);
+  const u64 high = LoadRelaxed(halves + 1);
+  return {static_cast<u32>(low), static_cast<u32>(low >> 32), static_cast<u32>(high),
+          static_cast<u32>(high >> 32)};
+}
 template <typename T>
 MORI_DEVICE_FN void StoreBulk(T* p, const T& v) {
   *p = v;
@@ -249,15 +255,11 @@ MORI_DEVICE_FN const WordOf<T>* AsWord(const T* p) {
 }
 template <typename T>
 MORI_DEVICE_FN WordOf<T> ToWord(T value) {
-  WordOf<T> word;
-  __builtin_memcpy(&word, &value, sizeof word);
-  return word;
+  return __builtin_bit_cast(WordOf<T>, value);
 }
 template <typename T>
 MORI_DEVICE_FN T FromWord(WordOf<T> word) {
-  T value;
-  __builtin_memcpy(&value, &word, sizeof value);
-  return value;
+  return __builtin_bit_cast(T, word);
 }
 
 }  // namespace mori::shmem::device

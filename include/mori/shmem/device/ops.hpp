@@ -134,20 +134,29 @@ template <typename T>
 MORI_DEVICE_FN void AtomicSet(T* target, T value, int pe) {
   StoreRelaxed(AsWord(Ptr(target, pe)), ToWord(value));
 }
+/// Add and the operations on bits are for integers.
+template <typename T>
+MORI_DEVICE_FN void RequireInteger() {
+  static_assert(T(1) / T(2) == T(0), "atomic add, and, or and xor are on integers");
+}
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchAdd(T* target, T value, int pe) {
+  RequireInteger<T>();
   return FromWord<T>(FetchAdd(AsWord(Ptr(target, pe)), ToWord(value)));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchAnd(T* target, T value, int pe) {
+  RequireInteger<T>();
   return FromWord<T>(FetchAnd(AsWord(Ptr(target, pe)), ToWord(value)));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchOr(T* target, T value, int pe) {
+  RequireInteger<T>();
   return FromWord<T>(FetchOr(AsWord(Ptr(target, pe)), ToWord(value)));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchXor(T* target, T value, int pe) {
+  RequireInteger<T>();
   return FromWord<T>(FetchXor(AsWord(Ptr(target, pe)), ToWord(value)));
 }
 template <typename T>

@@ -28,8 +28,10 @@
 #endif
 #if defined(MORI_DEVICE_HOST)
 #define MORI_UNROLL
+#define MORI_NO_UNROLL
 #else
 #define MORI_UNROLL _Pragma("unroll")
+#define MORI_NO_UNROLL _Pragma("unroll 1")
 #endif
 #define MORI_DEVICE_FN MORI_DEVICE inline __attribute__((always_inline))
 #define MORI_DEVICE_OUTLINE_FN MORI_DEVICE inline __attribute__((noinline))

@@ -1,0 +1,185 @@
+// Kernels that cannot go on end with a message, not never; each in a process whose context is dead
+// afterwards.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "gpu/gpu_pe.hpp"
+
+namespace mori::shmem {
+namespace {
+
+using testing::Cuda;
+using testing::GpuPe;
+using testing::Outcome;
+using testing::Pe;
+
+class CudaFaults : public testing::CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (!IsSkipped() && std::string(MORI_GPU_KERNELS).empty())
+      GTEST_SKIP() << "no nvcc to compile kernels with";
+  }
+  /// Without MPS, under which a fault in one process is a fault in all.
+  static std::vector<Outcome> RunAlone(int size, const testing::Body& body) {
+    testing::Options options = OptionsOf("static", testing::As::kProcesses);
+    options.environment.emplace_back("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent");
+    return RunProcesses(size, body, options);
+  }
+};
+
+// ---- a PE that is lost
+
+struct Waiting {
+  const char* name;
+  void (*post)(const GpuPe& gpu, std::uint64_t* signal);
+};
+void PrintTo(const Waiting& waiting, std::ostream* out) { *out << waiting.name; }
+
+const Waiting kWaiting[] = {
+    {"AKernelForASignal",
+     [](const GpuPe& gpu, std::uint64_t* signal) {
+       gpu.cuda.LaunchOn(gpu.cuda.stream(), "await_flag", 1, 1, signal, std::uint64_t{1});
+     }},
+    {"AKernelInABarrier",
+     [](const GpuPe& gpu, std::uint64_t*) {
+       gpu.cuda.LaunchOn(gpu.cuda.stream(), "barrier", 1, 64);
+     }},
+    {"AStreamForASignal",
+     [](const GpuPe& gpu, std::uint64_t* signal) {
+       PE_CHECK_EQ(ShmemSignalWaitUntilOnStream(signal, Cmp::kEq, 1, gpu.cuda.stream()), 0);
+     }},
+    {"AStreamInABarrier",
+     [](const GpuPe& gpu, std::uint64_t*) {
+       PE_CHECK_EQ(ShmemBarrierAllOnStream(gpu.cuda.stream()), 0);
+     }},
+};
+
+class CudaLostPe : public CudaFaults, public ::testing::WithParamInterface<Waiting> {};
+INSTANTIATE_TEST_SUITE_P(Waiting, CudaLostPe, ::testing::ValuesIn(kWaiting),
+                         [](const auto& parameter) { return parameter.param.name; });
+
+TEST_P(CudaLostPe, EndsTheWaitAndTheNextHostCallNamesIt) {
+  const auto outcomes = RunAlone(2, [](const Pe& pe) {
+    GpuPe gpu(pe, "streams");
+    auto* signal = gpu.Zeroed<std::uint64_t>(1);
+    if (pe.rank == 0) GetParam().post(gpu, signal);
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    if (pe.rank == 1) {
+      ::usleep(50'000);  // PE 0 waits
+      ::_exit(0);
+    }
+    PE_CHECK(gpu.cuda.TrySync(gpu.cuda.stream()) != 0);
+    PE_CHECK_EQ(ShmemBarrierAll(), static_cast<int>(ErrorCode::kPeerLost));
+    PE_CHECK(std::string(ShmemLastError()).find("PE 1 (host ") != std::string::npos);
+    PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
+  });
+  EXPECT_EQ(testing::Failures(outcomes), "");
+  EXPECT_NE(outcomes[0].output.find("a PE was lost while this kernel waited"), std::string::npos)
+      << outcomes[0].output;
+}
+
+// ---- kernels that must not run
+
+/// The kernel ends with an error, and the host's next call on the device says so.
+void ExpectFault(const GpuPe& gpu) {
+  PE_CHECK(gpu.cuda.TrySync(gpu.cuda.stream()) != 0);
+  const std::uint64_t value = 1;
+  PE_CHECK_EQ(ShmemPutMem(gpu.errors, &value, sizeof value, ShmemMyPe()),
+              static_cast<int>(ErrorCode::kSystem));
+  ShmemFinalize();
+}
+
+struct Fault {
+  const char* name;
+  const char* message;
+  void (*body)(const Pe& pe);
+};
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+
+/// Leaves and comes again, as another world; the module still has the state of the first.
+void ComeAgain(const Pe& pe, GpuPe* gpu) {
+  PE_CHECK_EQ(ShmemFinalize(), 0);
+  PE_CHECK_EQ(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, pe.rank, pe.size, pe.FreshId(1)), 0);
+  gpu->errors = gpu->Zeroed<std::uint64_t>(1);
+}
+
+const Fault kFaults[] = {
+    {"OfAModuleWithoutState", "shmem_module_init",
+     [](const Pe& pe) {
+       GpuPe gpu(pe, "streams");
+       int* pes = gpu.Zeroed<int>(2);
+       gpu.cuda.Load("streams");  // again, and not published
+       gpu.cuda.LaunchOn(gpu.cuda.stream(), "identity", 1, 1, pes);
+       ExpectFault(gpu);
+     }},
+    {"PutWithTheStateOfAWorldThatHasEnded", "shmem_module_init",
+     [](const Pe& pe) {
+       GpuPe gpu(pe, "streams");
+       ComeAgain(pe, &gpu);
+       auto* words = gpu.Zeroed<std::uint64_t>(2);
+       gpu.cuda.LaunchOn(gpu.cuda.stream(), "put_block", 1, 32, words, words + 1, std::uint64_t{8},
+                         0);
+       ExpectFault(gpu);
+     }},
+    {"BarrierWithTheStateOfAWorldThatHasEnded", "shmem_module_init",
+     [](const Pe& pe) {
+       GpuPe gpu(pe, "streams");
+       ComeAgain(pe, &gpu);
+       gpu.cuda.LaunchOn(gpu.cuda.stream(), "barrier", 1, 32);
+       ExpectFault(gpu);
+     }},
+    {"PutToAPeThatIsNot", "a PE is out of range",
+     [](const Pe& pe) {
+       GpuPe gpu(pe, "streams");
+       auto* words = gpu.Zeroed<std::uint64_t>(2);
+       gpu.cuda.LaunchOn(gpu.cuda.stream(), "put_block", 1, 32, words, words + 1, std::uint64_t{8},
+                         -1);
+       ExpectFault(gpu);
+     }},
+    {"QuietOfAPeThatIsNot", "a PE is out of range",
+     [](const Pe& pe) {
+       GpuPe gpu(pe, "streams");
+       gpu.cuda.LaunchOn(gpu.cuda.stream(), "quiet_of", 1, 1, 1);
+       ExpectFault(gpu);
+     }},
+};
+
+class CudaFault : public CudaFaults, public ::testing::WithParamInterface<Fault> {};
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaFault, ::testing::ValuesIn(kFaults),
+                         [](const auto& parameter) { return parameter.param.name; });
+
+TEST_P(CudaFault, EndsWithAMessage) {
+  const auto outcomes = RunAlone(1, GetParam().body);
+  EXPECT_EQ(testing::Failures(outcomes), "");
+  EXPECT_NE(outcomes[0].output.find(GetParam().message), std::string::npos) << outcomes[0].output;
+}
+
+// A module that is published again works in the new world.
+TEST_F(CudaFaults, NoneAfterModuleInitInTheNewWorld) {
+  EXPECT_EQ(testing::Failures(RunAlone(
+                1,
+                [](const Pe& pe) {
+                  Cuda first(pe);
+                  pe.Init();
+                  void* module = first.Load("streams");
+                  PE_CHECK_EQ(ShmemModuleInit(module), 0);
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                  PE_CHECK_EQ(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, 0, 1, pe.FreshId(1)), 0);
+                  PE_CHECK_EQ(ShmemModuleInit(module), 0);
+                  int* pes = static_cast<int*>(ShmemMalloc(64));
+                  first.Launch("identity", 1, 1, pes);
+                  first.Launch("barrier", 1, 32);
+                  PE_CHECK_EQ(ShmemG(pes + 1, 0), 1);
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                })),
+            "");
+}
+
+}  // namespace
+}  // namespace mori::shmem

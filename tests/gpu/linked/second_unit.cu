@@ -1,0 +1,3 @@
+#include "exchange.cuh"
+
+bool ExchangeInSecondUnit() { return Exchange(); }
