@@ -8,7 +8,7 @@
 # SANITIZER    0: without compute-sanitizer
 # COMMIT       what is said of the source, where there is no git
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 BUILD=$(realpath -m "${1:-build/gpu-proof}")
 readonly BUILD SHARDS=${SHARDS:-3}
@@ -25,7 +25,7 @@ mkdir -p "$BUILD"
   cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMORI_CUDA_ARCHITECTURES=90 -DMORI_BUILD_EXAMPLES=OFF \
     -DMORI_BUILD_PYTHON=ON -DPython_EXECUTABLE="$(command -v python3)" -DCMAKE_INSTALL_PREFIX="$BUILD/prefix" \
     -DCMAKE_INSTALL_LIBDIR=lib &&
-    cmake --build "$BUILD" && cmake --install "$BUILD"
+    cmake --build "$BUILD" --target gpu_tests mori mori_shmem mori_python && cmake --install "$BUILD"
 } >"$BUILD/build.log" 2>&1 || {
   tail -n 40 "$BUILD/build.log"
   exit 1

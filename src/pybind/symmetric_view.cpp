@@ -49,7 +49,7 @@ class SymmetricView {
   SymmetricView(Address address, Size size, std::optional<Pe> pe, bool owns) : size_(size) {
     const int owner = pe ? pe->value : ShmemMyPe();
     data_ = detail::MappedPointer(At<void>(address), size, owner, "view");
-    if (data_ == nullptr) throw Failure(detail::LastCode());
+    if (data_ == nullptr) throw Failure(ShmemLastErrorCode());
     device_ = ShmemDevice();
     if (size_ > 0) memory_ = std::make_shared<RetainedMemory>(data_, owns);
   }

@@ -8,8 +8,8 @@ only stream is None, and a call is made at once.
 Addresses are ints, symmetric where they name what another PE reaches; sizes are in bytes. What was
 put on streams is complete, and visible to all PEs, after `shmem_barrier_all()`, too.
 
-*Collective* calls are put on one stream each by all PEs, in the same order, one under way at a time.
-`dest` is not in use on any PE when the first of them makes the call.
+*Collective* calls are put on one stream each by all PEs, in the same order, one under way at a
+time. `dest` is not in use on any PE when the first of them makes the call.
 
 Calls raise `ShmemError`: INVALID_ARGUMENT for a PE out of range, an address outside the heap, a
 stream on the host backend; faults of the device come from a later call.
