@@ -5,6 +5,7 @@
 #   tools/gpu_proof.sh [build folder]    build/gpu-proof by default
 #
 # SHARDS       test programs side by side [3]
+# FILTER       of the tests, as --gtest_filter [all]
 # SANITIZER    0: without compute-sanitizer
 # COMMIT       what is said of the source, where there is no git
 set -uo pipefail
@@ -41,7 +42,7 @@ end_mps() {
 trap end_mps EXIT
 nvidia-cuda-mps-control -d
 
-export MORI_SOCKET_IFNAME=lo
+export MORI_SOCKET_IFNAME=lo GLOO_SOCKET_IFNAME=lo NCCL_SOCKET_IFNAME=lo
 export PATH=$BUILD/prefix/bin:$PATH PKG_CONFIG_PATH=$BUILD/prefix/lib/pkgconfig:${PKG_CONFIG_PATH:-}
 export LD_LIBRARY_PATH=$BUILD/prefix/lib:${LD_LIBRARY_PATH:-} PYTHONPATH=$BUILD/python
 mori info | sed -n '1,/^environment/p' | sed '/^environment/d'
@@ -61,7 +62,7 @@ tests() {
   local shard status=0
   for ((shard = 0; shard < SHARDS; ++shard)); do
     GTEST_TOTAL_SHARDS=$SHARDS GTEST_SHARD_INDEX=$shard "$BUILD/tests/gpu_tests" --gtest_color=no "$@" \
-      >"$BUILD/tests.$shard.log" 2>&1 &
+      --gtest_filter="${FILTER:-*}" >"$BUILD/tests.$shard.log" 2>&1 &
   done
   for ((shard = 0; shard < SHARDS; ++shard)); do
     wait -n || status=1
@@ -89,6 +90,9 @@ export -f sanitizer
 step 'tests' 480 bash -c tests
 step 'kernels that nvcc links' 180 tests/gpu/linked/run.sh "$BUILD/prefix/lib" "$BUILD/linked"
 step 'documentation' 180 python3 tests/gpu/run_docs.py docs/device.md
+gpus=$(nvidia-smi -L | wc -l)
+step "the guide's first method, on $gpus GPU" 180 env -u CUDA_MPS_PIPE_DIRECTORY MORI_SHMEM_BACKEND=cuda MORI_SHMEM_HEAP_SIZE=64M \
+  torchrun --nproc-per-node "$gpus" tests/gpu/guide_method1.py
 if [[ "${SANITIZER:-1}" != 0 ]]; then
   step 'memcheck' 180 env -u CUDA_MPS_PIPE_DIRECTORY bash -c 'sanitizer memcheck'
   step 'racecheck' 180 env -u CUDA_MPS_PIPE_DIRECTORY bash -c 'sanitizer racecheck'

@@ -56,7 +56,10 @@ class DeviceRuntime {
   virtual std::uint64_t MemoryBytes() const = 0;
   /// Whether the CPU reads and writes memory of this runtime as its own.
   virtual bool IsHostMemory() const = 0;
-  /// Number of the device, as its vendor counts; -1 for the host.
+  /// What tells the device from others of the machine, in any process: its bus address; "" for the
+  /// host.
+  virtual std::string Identity() const { return ""; }
+  /// Number of the device, as its vendor counts in this process; -1 for the host.
   virtual int ordinal() const { return -1; }
   /// Whether memory of `type` is coherent with all others while a kernel runs.
   virtual bool IsFineGrained(HeapType type) const = 0;

@@ -36,7 +36,8 @@ Settings SettingsOf(const Config& config, const DeviceRuntime& runtime) {
 
 Bytes EncodePeInfo(const PeInfo& info) {
   ByteWriter writer;
-  writer.Text(info.host).Int(info.process_id).Text(info.node_id).Raw(info.token);
+  writer.Text(info.host).Int(info.process_id).Text(info.node_id).Text(info.device);
+  writer.Raw(info.token);
   writer.Int(static_cast<std::uint32_t>(info.settings.size()));
   for (const auto& [name, value] : info.settings) writer.Text(name).Text(value);
   return writer.Take();
@@ -49,6 +50,7 @@ Result<PeInfo> DecodePeInfo(int pe, ByteView bytes) {
   info.host = reader.Text(kMaxText);
   info.process_id = reader.Int<std::uint32_t>();
   info.node_id = reader.Text(kMaxText);
+  info.device = reader.Text(kMaxText);
   std::ranges::copy(reader.Raw(info.token.size()), info.token.begin());
   const auto count = reader.Int<std::uint32_t>();
   for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
@@ -170,6 +172,7 @@ Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadl
   if (mine.node_id.empty()) {
     MORI_ASSIGN_OR_RETURN(mine.node_id, BootId());
   }
+  mine.device = runtime_->Identity();
   mine.token = token;
   mine.settings = SettingsOf(config_, *runtime_);
   MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(EncodePeInfo(mine), deadline));
@@ -501,9 +504,9 @@ std::string World::Describe() const {
   text += fmt::format("node     {}, PEs {}\n", pes_[static_cast<std::size_t>(rank_)].node_id,
                       PeList(node_pes_));
   for (const PeInfo& info : pes_) {
-    text += fmt::format("reach    PE {}: {} (host {}, process {})\n", info.pe,
+    text += fmt::format("reach    PE {}: {} (host {}, process {}{}{})\n", info.pe,
                         ReachName(reach_[static_cast<std::size_t>(info.pe)]), info.host,
-                        info.process_id);
+                        info.process_id, info.device.empty() ? "" : ", GPU ", info.device);
   }
   return text;
 }

@@ -26,6 +26,7 @@ struct PeInfo {
   std::string host;
   std::uint32_t process_id = 0;
   std::string node_id;
+  std::string device;  ///< as `DeviceRuntime::Identity()`
   FdListener::Token token{};
   std::vector<std::pair<std::string, std::string>>
       settings;  ///< variables that must agree, and their values

@@ -18,7 +18,7 @@ import tempfile
 
 BLOCK = re.compile(
     r"^```(?:cpp|python)\n(?P<code>.*?)^```$\n\n<!-- gpu file: (?P<name>\S+) -->\n"
-    r"(?P<commands>(?:<!-- gpu: .* -->\n)+)",
+    r"(?P<commands>(?:<!-- gpu: [^\n]* -->\n)+)",
     re.MULTILINE | re.DOTALL,
 )
 SECONDS = 180

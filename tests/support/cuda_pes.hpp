@@ -28,8 +28,8 @@ class CudaTest : public ::testing::Test {
                            {"MORI_SHMEM_HEAP_SIZE", "64M"},
                            {"MORI_SHMEM_VMM_CHUNK_SIZE", "2M"}};
     // PEs that are threads have more streams than the usual 8 connections, and streams that share
-    // one wait for each other. Of processes, MPS then takes three and no more.
-    if (as == As::kThreads) options.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+    // one wait for each other. A device has few of them for all processes together.
+    if (as == As::kThreads) options.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "16");
     return options;
   }
 

@@ -21,6 +21,7 @@ class CudaRuntime final : public DeviceRuntime {
   std::uint64_t GranularityBytes() const override { return granularity_; }
   std::uint64_t MemoryBytes() const override { return memory_bytes_; }
   bool IsHostMemory() const override { return false; }
+  std::string Identity() const override { return bus_id_; }
   int ordinal() const override { return device_->ordinal(); }
   bool IsFineGrained(HeapType) const override { return true; }
   std::string DescribeHeapType(HeapType type) const override;
