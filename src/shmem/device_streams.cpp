@@ -73,13 +73,11 @@ class DeviceStreams final : public Streams {
 
   Result<std::uint64_t> Atomic(detail::AtomicOp operation, int bytes, void* word,
                                std::uint64_t value, std::uint64_t expected) override {
+    MORI_RETURN_IF_ERROR(result_.status());
     const std::lock_guard lock(atomic_mutex_);
-    if (result_ == nullptr) {
-      MORI_ASSIGN_OR_RETURN(result_, device_.MapHost(&result_word_, sizeof result_word_));
-    }
     MORI_RETURN_IF_ERROR(kernels_.Launch(Name::kAtomic, 1, 1, device_.own_stream(),
                                          static_cast<int>(operation), bytes, word, value, expected,
-                                         static_cast<std::uint64_t*>(result_.get())));
+                                         static_cast<std::uint64_t*>(result_->get())));
     MORI_RETURN_IF_ERROR(device_.Synchronize(device_.own_stream()));
     return result_word_.value;
   }
@@ -105,7 +103,8 @@ class DeviceStreams final : public Streams {
 
   std::mutex atomic_mutex_;
   ResultPage result_word_;
-  std::shared_ptr<void> result_;  ///< where kernels reach `result_word_`
+  /// Where kernels reach `result_word_`. From the start: mapping may wait for kernels that run.
+  Result<std::shared_ptr<void>> result_ = device_.MapHost(&result_word_, sizeof result_word_);
 };
 
 }  // namespace

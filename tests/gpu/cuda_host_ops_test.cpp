@@ -250,6 +250,7 @@ void CheckContextIsKept(const Pe& pe, Cuda* cuda, void* current) {
   void* stream = cuda->CreateStream();
   cuda->SetCurrent(current);
   PE_CHECK_EQ(kept(ShmemModuleInit(module)), 0);
+  PE_CHECK_EQ(kept(ShmemBarrierAll()), 0);  // loading a module waits for kernels that run
   PE_CHECK_EQ(kept(ShmemPutMemOnStream(words + 3, words, 8, right, stream)), 0);
   PE_CHECK_EQ(kept(ShmemSignalOpOnStream(words + 2, 7, SignalOp::kSet, right, stream)), 0);
   PE_CHECK_EQ(kept(ShmemSignalWaitUntilOnStream(words + 2, Cmp::kEq, 7, stream)), 0);

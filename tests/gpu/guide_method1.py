@@ -1,6 +1,7 @@
 """The guide's first method on GPUs, as it is written there; then puts, a barrier and a look.
 
-MORI_SHMEM_BACKEND=cuda MORI_SHMEM_HEAP_SIZE=64M torchrun --nproc-per-node 2 tests/gpu/guide_method1.py
+    MORI_SHMEM_BACKEND=cuda MORI_SHMEM_HEAP_SIZE=64M \\
+    torchrun --nproc-per-node 2 tests/gpu/guide_method1.py
 """
 
 import os

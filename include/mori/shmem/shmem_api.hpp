@@ -138,8 +138,8 @@ MORI_SHMEM_API int ShmemBarrierAll();
 
 // ---- Device modules (guide, section 7)
 //
-// Kernels that nvcc links into a program or a shared library need no call: init finds them; those of
-// a library that is opened later, the next call of this API.
+// Kernels that nvcc links into a program or a shared library need no call: init finds them; those
+// of a library that is opened later, the next call of this API.
 
 /// Publishes this PE's state to a module that the GPU's driver has loaded (`CUmodule`): kernels in
 /// it that include the device headers can run from here on, until finalize. Local. @return

@@ -3,23 +3,23 @@
 #ifdef MORI_KERNEL_IMAGE
 // The file as it is; the zero at the end is for images that are text.
 asm(R"(
-  .section .rodata.mori_kernel_image, "a", @progbits
+  .section .rodata.kMoriKernelImage, "a", @progbits
   .balign 64
-  .type mori_kernel_image, @object
-mori_kernel_image:
+  .type kMoriKernelImage, @object
+kMoriKernelImage:
   .incbin ")" MORI_KERNEL_IMAGE R"("
   .byte 0
-  .size mori_kernel_image, . - mori_kernel_image
+  .size kMoriKernelImage, . - mori_kernel_image
   .previous
 )");
-extern "C" __attribute__((visibility("hidden"))) const char mori_kernel_image[];
+extern "C" __attribute__((visibility("hidden"))) const char kMoriKernelImage[];
 #endif
 
 namespace mori::shmem::cuda {
 
 const void* KernelImage() {
 #ifdef MORI_KERNEL_IMAGE
-  return mori_kernel_image;
+  return kMoriKernelImage;
 #else
   return nullptr;
 #endif
