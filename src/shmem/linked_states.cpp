@@ -53,10 +53,6 @@ void LinkedStates::Remove(detail::LinkedState* state) {
 void LinkedStates::Publish(DeviceKernels* device, int ordinal,
                            const device::DeviceContext& context) {
   const std::lock_guard lock(mutex_);
-  if (states_.empty() && targets_.empty()) {
-    targets_.push_back({device, ordinal, context});
-    return;
-  }
   const bool is_shared =
       std::ranges::any_of(targets_, [&](const Target& one) { return one.ordinal == ordinal; });
   if (is_shared && !states_.empty() && !has_warned_) {
@@ -77,8 +73,14 @@ void LinkedStates::Withdraw(DeviceKernels* device) {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(targets_, device, &Target::device);
   if (found == targets_.end()) return;
-  for (detail::LinkedState* state : states_) Copy(*found, *state, device::DeviceContext{});
+  const Target gone = *found;
   targets_.erase(found);
+  // To another PE of the device, if there is one.
+  device::DeviceContext heir{};
+  for (const Target& target : targets_) {
+    if (target.ordinal == gone.ordinal) heir = target.context;
+  }
+  for (detail::LinkedState* state : states_) Copy(gone, *state, heir);
   std::erase_if(pending_, [&](const auto& one) { return one.second == device; });
   has_pending_.store(!pending_.empty(), std::memory_order_relaxed);
 }

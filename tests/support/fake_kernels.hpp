@@ -1,0 +1,79 @@
+// A device whose kernels do nothing: it writes down what it is asked for.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "runtime/device_kernels.hpp"
+
+namespace mori::shmem::testing {
+
+class FakeKernels final : public DeviceKernels {
+ public:
+  std::vector<std::string> calls;    ///< launches, copies and notes, in order
+  std::vector<void*> last_argument;  ///< the first argument's address of each launch
+  const void* image = "image";
+  std::string missing;       ///< the kernel that no module has
+  std::uint64_t result = 0;  ///< what an atomic of the host finds
+  bool is_broken = false;    ///< launches and copies fail
+  int current = 0;           ///< calls of `OnDevice()` under way
+
+  Result<Symbol> FindSymbol(void* module, const char* name) const override {
+    return Symbol{module, std::string(name).size()};
+  }
+  Result<Symbol> FindSymbolInLibrary(void* library, const char* name) const override {
+    return FindSymbol(library, name);
+  }
+  const void* LibraryImage() const override { return image; }
+  Result<void*> LoadModule(const void* from) override { return const_cast<void*>(from); }
+  Result<void*> FindKernel(void*, const char* name) const override {
+    if (missing == name) return Error(ErrorCode::kSystem, "no {}", name);
+    return static_cast<void*>(&names_.emplace(name, name).first->second);
+  }
+  Status Launch(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+                void*) const override {
+    return Note(fmt::format("{}<{},{}>", Name(kernel), blocks, threads), arguments);
+  }
+  Status LaunchEarly(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+                     void*) const override {
+    return Note(fmt::format("early {}<{},{}>", Name(kernel), blocks, threads), arguments);
+  }
+  Status CopyOnStream(void*, const void*, std::uint64_t bytes, void*) const override {
+    return Note(fmt::format("copy {}", bytes), nullptr);
+  }
+  Status Synchronize(void*) const override { return Status(); }
+  void* own_stream() const override { return const_cast<FakeKernels*>(this); }
+  unsigned multiprocessors() const override { return 4; }
+  Status NotePosted(void*) override { return Note("posted", nullptr); }
+  Status AwaitPosted() override { return Note("await", nullptr); }
+  Status ZeroIfHolds(void*, const void*, std::uint64_t) const override { return Status(); }
+  Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t) override {
+    return std::shared_ptr<void>(memory, [](void*) {});
+  }
+  void OnDevice(const std::function<void()>& call) const override {
+    auto* self = const_cast<FakeKernels*>(this);
+    ++self->current;
+    call();
+    --self->current;
+  }
+
+ private:
+  static std::string Name(void* kernel) { return *static_cast<std::string*>(kernel); }
+  Status Note(std::string call, void** arguments) const {
+    if (is_broken) return Error(ErrorCode::kSystem, "broken");
+    auto* self = const_cast<FakeKernels*>(this);
+    self->calls.push_back(std::move(call));
+    self->last_argument.push_back(arguments != nullptr ? arguments[0] : nullptr);
+    // An atomic of the host: its last argument is where the result goes.
+    if (self->calls.back() == "MoriShmemAtomic<1,1>")
+      **static_cast<std::uint64_t**>(arguments[5]) = result;
+    return Status();
+  }
+
+  mutable std::map<std::string, std::string> names_;
+};
+
+}  // namespace mori::shmem::testing
