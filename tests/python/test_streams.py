@@ -18,7 +18,7 @@ def test_put_get_and_signal_on_the_only_stream(run_pes: PeRunner) -> None:
     shmem.shmem_putmem_signal_on_stream(
         block, mine.ctypes.data, 4096, signal, 7, shmem.SignalOp.SET, other
     )
-    shmem.shmem_signal_wait_until_on_stream(signal, "==", 7)
+    shmem.shmem_signal_wait_until_on_stream(signal, ">=", 7)
     shmem.shmem_getmem_on_stream(theirs.ctypes.data, block, 4096, rank)
     assert (theirs == np.arange(512) + 1000 * other).all()
     shmem.shmem_signal_op_on_stream(signal, 5, shmem.SignalOp.ADD, other)
@@ -37,7 +37,7 @@ def test_collectives(run_pes: PeRunner) -> None:
     code = """
     import numpy as np
     join()
-    n = 5
+    n, size = 5, shmem.shmem_npes()
     dest, source = (shmem.shmem_malloc(8 * n * size) for _ in range(2))
     view = lambda ptr, count, dtype: shmem.shmem_numpy(ptr, (count,), dtype)
     view(source, n, np.float64)[:] = np.arange(n) + 10 * rank
