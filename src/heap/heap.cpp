@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/round_up.hpp"
 #include "heap/symmetric_heap.hpp"
 
 namespace mori::shmem {
@@ -12,10 +13,6 @@ constexpr std::uint64_t kPage = 4096;
 /// What a chunk is by default, unless the heap is smaller; see docs/architecture.md for the
 /// measurement.
 constexpr std::uint64_t kDefaultChunkBytes = std::uint64_t{64} << 20;
-
-std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 }  // namespace
 

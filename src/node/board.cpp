@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/machine.hpp"
+#include "base/round_up.hpp"
 #include "node/waiter.hpp"
 
 namespace mori::shmem {
@@ -28,10 +29,6 @@ void FutexWait(std::atomic<std::uint32_t>* word, std::uint32_t expected) {
 void FutexWakeAll(std::atomic<std::uint32_t>* word) {
   ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), FUTEX_WAKE, INT32_MAX, nullptr,
             nullptr, 0);
-}
-
-std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
 }
 
 }  // namespace

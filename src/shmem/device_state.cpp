@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/round_up.hpp"
 #include "shmem/linked_states.hpp"
 
 namespace mori::shmem {
@@ -22,11 +23,9 @@ Result<std::unique_ptr<DeviceState>> DeviceState::Create(const SpaceParts& parts
                  "{} PEs are more than the {} that kernels can synchronise", n_pes,
                  device::kMaxKernelPes);
   }
-  const std::uint64_t granularity = parts.runtime->GranularityBytes();
   const std::uint64_t bytes =
-      (sizeof(device::SyncWords) + device::kMaxKernelPes * sizeof(device::PeAddresses) +
-       granularity - 1) /
-      granularity * granularity;
+      RoundUp(sizeof(device::SyncWords) + device::kMaxKernelPes * sizeof(device::PeAddresses),
+              parts.runtime->GranularityBytes());
   MORI_ASSIGN_OR_RETURN(auto space, SymmetricSpace::Reserve(parts, bytes));
   MORI_RETURN_IF_ERROR(space->Add({{0, bytes}}, HeapType::kUncached, deadline));
   const std::vector<std::byte> zeros(sizeof(device::SyncWords));
