@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/config.hpp"
-#include "heap/symmetric_space.hpp"
+#include "heap/mapped_space.hpp"
 #include "mori/shmem/types.hpp"
 
 namespace mori::shmem {

@@ -17,13 +17,13 @@ std::unique_ptr<Backing> MakeBacking(const SymmetricHeap::Layout& layout) {
 }  // namespace
 
 Result<std::unique_ptr<Heap>> SymmetricHeap::Create(const Layout& layout, const SpaceParts& parts) {
-  MORI_ASSIGN_OR_RETURN(auto space, SymmetricSpace::Reserve(parts, layout.bytes));
+  MORI_ASSIGN_OR_RETURN(auto space, MappedSpace::Reserve(parts, layout.bytes));
   auto backing = MakeBacking(layout);
   MORI_RETURN_IF_ERROR(space->Add(backing->AtInit(), layout.type, Deadline::After(layout.budget)));
   return std::unique_ptr<Heap>(new SymmetricHeap(layout, std::move(space), std::move(backing)));
 }
 
-SymmetricHeap::SymmetricHeap(const Layout& layout, std::unique_ptr<SymmetricSpace> space,
+SymmetricHeap::SymmetricHeap(const Layout& layout, std::unique_ptr<MappedSpace> space,
                              std::unique_ptr<Backing> backing)
     : layout_(layout),
       space_(std::move(space)),

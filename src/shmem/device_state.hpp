@@ -34,7 +34,7 @@ class DeviceState {
   const Result<std::unique_ptr<LibraryKernels>>& kernels() const { return kernels_; }
 
  private:
-  DeviceState(DeviceRuntime* runtime, std::unique_ptr<SymmetricSpace> space)
+  DeviceState(DeviceRuntime* runtime, std::unique_ptr<MappedSpace> space)
       : runtime_(runtime), device_(runtime->kernels()), space_(std::move(space)) {}
 
   Status FillTables(const SpaceParts& parts, const Heap& heap);
@@ -43,7 +43,7 @@ class DeviceState {
 
   DeviceRuntime* runtime_;
   DeviceKernels* device_;
-  std::unique_ptr<SymmetricSpace> space_;
+  std::unique_ptr<MappedSpace> space_;
   std::shared_ptr<void> first_lost_;  ///< where kernels reach the mark; null if they cannot
   device::DeviceContext context_{};
   mutable std::mutex mutex_;

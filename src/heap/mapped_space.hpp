@@ -27,11 +27,10 @@ struct SpaceParts {
 /// an offset, so that an aligned offset is an aligned address, here and for every peer.
 ///
 /// `Add()` and `Remove()` come one at a time; the rest is safe from any thread.
-class SymmetricSpace {
+class MappedSpace {
  public:
   /// Reserves addresses for heaps of `bytes` each; nothing is mapped. Local.
-  static Result<std::unique_ptr<SymmetricSpace>> Reserve(const SpaceParts& parts,
-                                                         std::uint64_t bytes);
+  static Result<std::unique_ptr<MappedSpace>> Reserve(const SpaceParts& parts, std::uint64_t bytes);
 
   /// Makes memory of `type` for the pieces, each of its own, and maps everyone's. Collective: all
   /// PEs pass the same. On an error nothing has changed, on any PE.
@@ -47,8 +46,8 @@ class SymmetricSpace {
   const std::shared_ptr<AddressRange>& range() const { return range_; }
 
  private:
-  SymmetricSpace(const SpaceParts& parts, std::shared_ptr<AddressRange> range,
-                 std::vector<std::byte*> bases);
+  MappedSpace(const SpaceParts& parts, std::shared_ptr<AddressRange> range,
+              std::vector<std::byte*> bases);
 
   Status Map(std::span<const Piece> pieces, std::span<const std::unique_ptr<DeviceMemory>> mine,
              const std::vector<Transport::Memories>& theirs);

@@ -1,4 +1,4 @@
-#include "heap/symmetric_space.hpp"
+#include "heap/mapped_space.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -21,8 +21,8 @@ void KeepFirst(Status* first, Status status) {
 
 }  // namespace
 
-Result<std::unique_ptr<SymmetricSpace>> SymmetricSpace::Reserve(const SpaceParts& parts,
-                                                                std::uint64_t bytes) {
+Result<std::unique_ptr<MappedSpace>> MappedSpace::Reserve(const SpaceParts& parts,
+                                                          std::uint64_t bytes) {
   std::vector<int> reached;
   for (int pe = 0; pe < parts.world_size; ++pe) {
     if (pe == parts.pe || parts.transport->Reaches(pe)) reached.push_back(pe);
@@ -38,24 +38,23 @@ Result<std::unique_ptr<SymmetricSpace>> SymmetricSpace::Reserve(const SpaceParts
   for (std::size_t i = 0; i < reached.size(); ++i) {
     bases[static_cast<std::size_t>(reached[i])] = range->base() + i * stride;
   }
-  return std::unique_ptr<SymmetricSpace>(
-      new SymmetricSpace(parts, std::move(range), std::move(bases)));
+  return std::unique_ptr<MappedSpace>(new MappedSpace(parts, std::move(range), std::move(bases)));
 }
 
-SymmetricSpace::SymmetricSpace(const SpaceParts& parts, std::shared_ptr<AddressRange> range,
-                               std::vector<std::byte*> bases)
+MappedSpace::MappedSpace(const SpaceParts& parts, std::shared_ptr<AddressRange> range,
+                         std::vector<std::byte*> bases)
     : parts_(parts),
       pe_(static_cast<std::size_t>(parts.pe)),
       range_(std::move(range)),
       bases_(std::move(bases)) {}
 
-std::uint64_t SymmetricSpace::OffsetInRange(std::size_t pe, const Piece& piece) const {
+std::uint64_t MappedSpace::OffsetInRange(std::size_t pe, const Piece& piece) const {
   return static_cast<std::uint64_t>(bases_[pe] - range_->base()) + piece.offset;
 }
 
-Status SymmetricSpace::Map(std::span<const Piece> pieces,
-                           std::span<const std::unique_ptr<DeviceMemory>> mine,
-                           const std::vector<Transport::Memories>& theirs) {
+Status MappedSpace::Map(std::span<const Piece> pieces,
+                        std::span<const std::unique_ptr<DeviceMemory>> mine,
+                        const std::vector<Transport::Memories>& theirs) {
   for (std::size_t pe = 0; pe < bases_.size(); ++pe) {
     if (bases_[pe] == nullptr) continue;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -66,8 +65,7 @@ Status SymmetricSpace::Map(std::span<const Piece> pieces,
   return Status();
 }
 
-Status SymmetricSpace::Add(const std::vector<Piece>& pieces, HeapType type,
-                           const Deadline& deadline) {
+Status MappedSpace::Add(const std::vector<Piece>& pieces, HeapType type, const Deadline& deadline) {
   if (pieces.empty()) return Status();
   Status outcome;
   std::vector<std::unique_ptr<DeviceMemory>> mine;
@@ -105,7 +103,7 @@ Status SymmetricSpace::Add(const std::vector<Piece>& pieces, HeapType type,
   return agreed;
 }
 
-Status SymmetricSpace::Remove(const std::vector<Piece>& pieces) {
+Status MappedSpace::Remove(const std::vector<Piece>& pieces) {
   Status outcome;
   const bool has_views = range_.use_count() > 1;
   for (const Piece& piece : pieces) {
