@@ -33,14 +33,17 @@ class DeviceKernels {
   virtual const void* LibraryImage() const = 0;
   /// Loads machine code or code for the driver to compile; unloaded with this object.
   virtual Result<void*> LoadModule(const void* image) = 0;
-  virtual Result<void*> FindKernel(void* module, const char* name) const = 0;
+  struct Kernel {
+    void* function = nullptr;
+    bool can_start_early = false;  ///< made ready while what was on its stream before still runs
+  };
+  virtual Result<Kernel> FindKernel(void* module, const char* name) const = 0;
   /// Returns once the kernel is on the stream. `arguments` points to each argument.
-  virtual Status Launch(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+  virtual Status Launch(const Kernel& kernel, unsigned blocks, unsigned threads, void** arguments,
                         void* stream) const = 0;
-  /// The same of a kernel that waits by itself for what was on the stream before: it is made ready
-  /// meanwhile, where the device can do that.
-  virtual Status LaunchEarly(void* kernel, unsigned blocks, unsigned threads, void** arguments,
-                             void* stream) const = 0;
+  /// The same of a kernel that waits by itself for what was on the stream before: early, if it can.
+  virtual Status LaunchEarly(const Kernel& kernel, unsigned blocks, unsigned threads,
+                             void** arguments, void* stream) const = 0;
   /// Copies as the stream comes to it. Memory of the device, of a peer, or of the host.
   virtual Status CopyOnStream(void* to, const void* from, std::uint64_t bytes,
                               void* stream) const = 0;

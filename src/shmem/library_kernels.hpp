@@ -69,7 +69,7 @@ class LibraryKernels {
 
   DeviceKernels* device_;
   void* module_;
-  std::array<void*, kCount> kernels_{};
+  std::array<DeviceKernels::Kernel, kCount> kernels_{};
 };
 
 }  // namespace mori::shmem

@@ -29,15 +29,15 @@ class FakeKernels final : public DeviceKernels {
   }
   const void* LibraryImage() const override { return image; }
   Result<void*> LoadModule(const void* from) override { return const_cast<void*>(from); }
-  Result<void*> FindKernel(void*, const char* name) const override {
+  Result<Kernel> FindKernel(void*, const char* name) const override {
     if (missing == name) return Error(ErrorCode::kSystem, "no {}", name);
-    return static_cast<void*>(&names_.emplace(name, name).first->second);
+    return Kernel{&names_.emplace(name, name).first->second, true};
   }
-  Status Launch(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+  Status Launch(const Kernel& kernel, unsigned blocks, unsigned threads, void** arguments,
                 void*) const override {
     return Note(fmt::format("{}<{},{}>", Name(kernel), blocks, threads), arguments);
   }
-  Status LaunchEarly(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+  Status LaunchEarly(const Kernel& kernel, unsigned blocks, unsigned threads, void** arguments,
                      void*) const override {
     return Note(fmt::format("early {}<{},{}>", Name(kernel), blocks, threads), arguments);
   }
@@ -61,7 +61,9 @@ class FakeKernels final : public DeviceKernels {
   }
 
  private:
-  static std::string Name(void* kernel) { return *static_cast<std::string*>(kernel); }
+  static std::string Name(const Kernel& kernel) {
+    return *static_cast<std::string*>(kernel.function);
+  }
   Status Note(std::string call, void** arguments) const {
     if (is_broken) return Error(ErrorCode::kSystem, "broken");
     auto* self = const_cast<FakeKernels*>(this);

@@ -32,38 +32,33 @@ CudaKernels::~CudaKernels() {
   for (cuda::Module module : modules_) driver().module_unload(module);
 }
 
-Result<DeviceKernels::Symbol> CudaKernels::Found(cuda::Code result, DevicePointer address,
-                                                 std::size_t bytes, const char* name,
-                                                 std::string_view where) const {
+template <typename Container>
+Result<DeviceKernels::Symbol> CudaKernels::FindIn(Container container, const char* kind,
+                                                  cuda::Code (*find)(DevicePointer*, std::size_t*,
+                                                                     Container, const char*),
+                                                  const char* name) const {
+  if (container == nullptr) return Error(ErrorCode::kInvalidArgument, "the {} is null", kind);
+  const CudaDevice::Use use(*device_);
+  DevicePointer address = 0;
+  std::size_t bytes = 0;
+  const cuda::Code result = find(&address, &bytes, container, name);
   if (result == cuda::kErrorNotFound) {
     return Error(ErrorCode::kInvalidArgument,
                  "the {} has no {}: it does not include the device headers, or was compiled "
                  "with -rdc=true and not linked",
-                 where, name);
+                 kind, name);
   }
-  MORI_RETURN_IF_ERROR(driver().Check(result, fmt::format("find {} in a {}", name, where)));
+  MORI_RETURN_IF_ERROR(driver().Check(result, fmt::format("find {} in a {}", name, kind)));
   return Symbol{reinterpret_cast<void*>(address), bytes};
 }
 
 Result<DeviceKernels::Symbol> CudaKernels::FindSymbol(void* module, const char* name) const {
-  if (module == nullptr) return Error(ErrorCode::kInvalidArgument, "the module is null");
-  const CudaDevice::Use use(*device_);
-  DevicePointer address = 0;
-  std::size_t bytes = 0;
-  const auto result =
-      driver().module_global(&address, &bytes, static_cast<cuda::Module>(module), name);
-  return Found(result, address, bytes, name, "module");
+  return FindIn(static_cast<cuda::Module>(module), "module", driver().module_global, name);
 }
 
 Result<DeviceKernels::Symbol> CudaKernels::FindSymbolInLibrary(void* library,
                                                                const char* name) const {
-  if (library == nullptr) return Error(ErrorCode::kInvalidArgument, "the library is null");
-  const CudaDevice::Use use(*device_);
-  DevicePointer address = 0;
-  std::size_t bytes = 0;
-  const auto result =
-      driver().library_global(&address, &bytes, static_cast<cuda::Library>(library), name);
-  return Found(result, address, bytes, name, "library");
+  return FindIn(static_cast<cuda::Library>(library), "library", driver().library_global, name);
 }
 
 Result<void*> CudaKernels::LoadModule(const void* image) {
@@ -75,35 +70,32 @@ Result<void*> CudaKernels::LoadModule(const void* image) {
   return static_cast<void*>(module);
 }
 
-Result<void*> CudaKernels::FindKernel(void* module, const char* name) const {
+Result<DeviceKernels::Kernel> CudaKernels::FindKernel(void* module, const char* name) const {
   const CudaDevice::Use use(*device_);
   cuda::Function function = nullptr;
   MORI_RETURN_IF_ERROR(
       driver().Check(driver().module_function(&function, static_cast<cuda::Module>(module), name),
                      fmt::format("find the kernel {}", name)));
-  return static_cast<void*>(function);
+  // Code for earlier devices does not wait by itself.
+  int compiled_for = 0;
+  const cuda::Code asked =
+      driver().function_attribute(&compiled_for, cuda::kFunctionPtxVersion, function);
+  return Kernel{function, asked == cuda::kSuccess && compiled_for >= cuda::kEarlyLaunchPtxVersion};
 }
 
-Status CudaKernels::Launch(void* kernel, unsigned blocks, unsigned threads, void** arguments,
-                           void* stream) const {
+Status CudaKernels::Launch(const Kernel& kernel, unsigned blocks, unsigned threads,
+                           void** arguments, void* stream) const {
   const CudaDevice::Use use(*device_);
   return driver().Check(
-      driver().launch(static_cast<cuda::Function>(kernel), blocks, 1, 1, threads, 1, 1, 0,
+      driver().launch(static_cast<cuda::Function>(kernel.function), blocks, 1, 1, threads, 1, 1, 0,
                       static_cast<cuda::Stream>(stream), arguments, nullptr),
       "launch a kernel");
 }
 
-Status CudaKernels::LaunchEarly(void* kernel, unsigned blocks, unsigned threads, void** arguments,
-                                void* stream) const {
-  auto* const function = static_cast<cuda::Function>(kernel);
+Status CudaKernels::LaunchEarly(const Kernel& kernel, unsigned blocks, unsigned threads,
+                                void** arguments, void* stream) const {
+  if (!kernel.can_start_early) return Launch(kernel, blocks, threads, arguments, stream);
   const CudaDevice::Use use(*device_);
-  // Code for earlier devices does not wait by itself.
-  int compiled_for = 0;
-  if (driver().function_attribute(&compiled_for, cuda::kFunctionPtxVersion, function) !=
-          cuda::kSuccess ||
-      compiled_for < cuda::kEarlyLaunchPtxVersion) {
-    return Launch(kernel, blocks, threads, arguments, stream);
-  }
   cuda::LaunchAttribute early;
   early.id = cuda::kLaunchProgrammaticSerialization;
   early.value[0] = 1;
@@ -113,8 +105,9 @@ Status CudaKernels::LaunchEarly(void* kernel, unsigned blocks, unsigned threads,
   config.stream = static_cast<cuda::Stream>(stream);
   config.attributes = &early;
   config.attribute_count = 1;
-  return driver().Check(driver().launch_ex(&config, function, arguments, nullptr),
-                        "launch a kernel");
+  return driver().Check(
+      driver().launch_ex(&config, static_cast<cuda::Function>(kernel.function), arguments, nullptr),
+      "launch a kernel");
 }
 
 Status CudaKernels::CopyOnStream(void* to, const void* from, std::uint64_t bytes,

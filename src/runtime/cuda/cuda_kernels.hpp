@@ -22,10 +22,10 @@ class CudaKernels final : public DeviceKernels {
   Result<Symbol> FindSymbolInLibrary(void* library, const char* name) const override;
   const void* LibraryImage() const override { return cuda::KernelImage(); }
   Result<void*> LoadModule(const void* image) override;
-  Result<void*> FindKernel(void* module, const char* name) const override;
-  Status Launch(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+  Result<Kernel> FindKernel(void* module, const char* name) const override;
+  Status Launch(const Kernel& kernel, unsigned blocks, unsigned threads, void** arguments,
                 void* stream) const override;
-  Status LaunchEarly(void* kernel, unsigned blocks, unsigned threads, void** arguments,
+  Status LaunchEarly(const Kernel& kernel, unsigned blocks, unsigned threads, void** arguments,
                      void* stream) const override;
   Status CopyOnStream(void* to, const void* from, std::uint64_t bytes, void* stream) const override;
   Status Synchronize(void* stream) const override;
@@ -41,8 +41,12 @@ class CudaKernels final : public DeviceKernels {
   explicit CudaKernels(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
 
   const cuda::Driver& driver() const { return device_->driver(); }
-  Result<Symbol> Found(cuda::Code result, cuda::DevicePointer address, std::size_t bytes,
-                       const char* name, std::string_view where) const;
+  /// Through the driver's function for that kind of container.
+  template <typename Container>
+  Result<Symbol> FindIn(Container container, const char* kind,
+                        cuda::Code (*find)(cuda::DevicePointer*, std::size_t*, Container,
+                                           const char*),
+                        const char* name) const;
 
   std::shared_ptr<CudaDevice> device_;
   unsigned multiprocessors_ = 0;
