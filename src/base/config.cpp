@@ -94,6 +94,8 @@ constexpr Named<Backend> kBackends[] = {{"auto", Backend::kAuto},
                                         {"host", Backend::kHost},
                                         {"cuda", Backend::kCuda},
                                         {"hip", Backend::kHip}};
+constexpr Named<GpuSharing> kSharings[] = {
+    {"auto", GpuSharing::kAuto}, {"fd", GpuSharing::kFd}, {"ipc", GpuSharing::kIpc}};
 constexpr Named<LogLevel> kLogLevels[] = {{"TRACE", LogLevel::kTrace},
                                           {"DEBUG", LogLevel::kDebug},
                                           {"INFO", LogLevel::kInfo},
@@ -287,6 +289,12 @@ const std::vector<Row>& Rows() {
         "auto, host, cuda or hip", "auto", "auto takes host; hip is not available yet."},
        "host",
        [](std::string_view text, Config& c) { return ParseName(text, kBackends, c.backend); }},
+      {{"MORI_SHMEM_GPU_SHARING",
+        "How PEs reach the GPU memory of other processes: by file descriptor, or by IPC handle.",
+        "auto, fd or ipc", "auto",
+        "auto takes fd where the device can. ipc serves static mode alone."},
+       "ipc",
+       [](std::string_view text, Config& c) { return ParseName(text, kSharings, c.gpu_sharing); }},
       {{"MORI_NODE_ID",
         "Name of this PE's node: PEs with the same name share memory, others do not.",
         "1 to 255 printable ASCII characters", "Auto-detect (boot of the operating system)", ""},
@@ -398,6 +406,7 @@ Status ApplyRow(const Row& row, std::string_view value, Config& config) {
 std::string_view HeapModeName(HeapMode mode) { return NameOf(kModes, mode); }
 std::string_view HeapTypeName(HeapType type) { return NameOf(kTypes, type); }
 std::string_view BackendName(Backend backend) { return NameOf(kBackends, backend); }
+std::string_view GpuSharingName(GpuSharing sharing) { return NameOf(kSharings, sharing); }
 
 const std::vector<Variable>& Variables() {
   static const auto* const variables = [] {

@@ -19,11 +19,13 @@ namespace mori::shmem {
 enum class HeapMode { kStatic, kVmm, kIsolation };
 enum class HeapType { kNormal, kUncached };
 enum class Backend { kAuto, kHost, kCuda, kHip };
+enum class GpuSharing { kAuto, kFd, kIpc };
 
 /// The names that the variables use: "static", "uncached", "host", ...
 std::string_view HeapModeName(HeapMode mode);
 std::string_view HeapTypeName(HeapType type);
 std::string_view BackendName(Backend backend);
+std::string_view GpuSharingName(GpuSharing sharing);
 
 /// One row of the variable table: what docs/environment.md and `mori info` show.
 struct Variable {
@@ -59,6 +61,7 @@ struct Config {
   bool precompile = false;                               // MORI_PRECOMPILE
   bool disable_jit = false;                              // MORI_DISABLE_JIT
   Backend backend = Backend::kAuto;                      // MORI_SHMEM_BACKEND
+  GpuSharing gpu_sharing = GpuSharing::kAuto;            // MORI_SHMEM_GPU_SHARING
   int local_rank = 0;                                    // MORI_LOCAL_RANK
   std::string node_id;                                   // MORI_NODE_ID
   std::chrono::milliseconds bootstrap_timeout{300'000};  // MORI_BOOTSTRAP_TIMEOUT, in seconds

@@ -37,6 +37,14 @@ Status CheckHeapConfig(const Config& config, const DeviceRuntime& runtime) {
                  "MORI_SHMEM_HEAP_SIZE is not set, and static mode needs it, e.g. export "
                  "MORI_SHMEM_HEAP_SIZE=6G");
   }
+  if (runtime.ChoosesAddresses() && config.heap_mode != HeapMode::kStatic) {
+    return Error(ErrorCode::kInvalidConfig,
+                 "MORI_SHMEM_MODE={} needs memory at addresses of our choice, and by "
+                 "MORI_SHMEM_GPU_SHARING={} the device chooses them: set MORI_SHMEM_MODE=static "
+                 "({})",
+                 HeapModeName(config.heap_mode), GpuSharingName(runtime.sharing()),
+                 runtime.Describe());
+  }
   if (config.heap_bytes && *config.heap_bytes < kPage) {
     return Error(ErrorCode::kInvalidConfig,
                  "MORI_SHMEM_HEAP_SIZE is {}, less than the smallest heap of {}; a number without "

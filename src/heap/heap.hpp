@@ -1,8 +1,7 @@
 // Seam: how memory behind `ShmemMalloc()` is provided and found.
 //
 // Implementations: symmetric_heap, for every mode of `MORI_SHMEM_MODE`; what the modes do
-// differently is in backing.hpp. A device that cannot map memory at chosen addresses would need
-// another one.
+// differently is in backing.hpp, what devices do differently in symmetric_space.hpp.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,7 @@
 #include <string>
 
 #include "base/config.hpp"
-#include "heap/mapped_space.hpp"
+#include "heap/symmetric_space.hpp"
 #include "mori/shmem/types.hpp"
 
 namespace mori::shmem {
@@ -55,6 +54,9 @@ class Heap {
   /// does.
   virtual std::uint64_t BlockBytes(const void* address) const = 0;
 
+  /// Gives up what is reached of other PEs, before the end; see `SymmetricSpace`. Local.
+  virtual void ReleasePeers() = 0;
+
   virtual HeapStats Stats() const = 0;
   /// Keeps what is mapped at an address of this or a peer's heap mapped after the heap is gone;
   /// null for any other. Of a block that is freed, the addresses stay readable, not the contents.
@@ -73,7 +75,8 @@ inline constexpr std::uint64_t kPageAlignedFromBytes = 2048;
 /// keeps memory from being made or shared.
 Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, const SpaceParts& parts);
 /// The part of `MakeHeap()` that needs no other PE: whether `config` can be served here at all.
-/// @return kInvalidConfig for a size that is not set or does not fit this machine.
+/// @return kInvalidConfig for a size that is not set or does not fit this machine, or a mode that
+/// the device cannot serve.
 Status CheckHeapConfig(const Config& config, const DeviceRuntime& runtime);
 /// Size of the heap, or what it may grow to: `MORI_SHMEM_HEAP_SIZE`, or the memory of the device
 /// where it need not be set.

@@ -8,11 +8,6 @@
 namespace mori::shmem {
 namespace {
 
-/// After these the PEs are out of step with each other; after other errors they are not.
-bool IsFatal(const Status& status) {
-  return status.code() == ErrorCode::kPeerLost || status.code() == ErrorCode::kTimeout;
-}
-
 constexpr std::size_t kDescriptorsAtATime = 128;
 
 void KeepFirst(Status* first, Status status) {
@@ -21,11 +16,13 @@ void KeepFirst(Status* first, Status status) {
 
 }  // namespace
 
-Result<std::unique_ptr<MappedSpace>> MappedSpace::Reserve(const SpaceParts& parts,
-                                                          std::uint64_t bytes) {
-  std::vector<int> reached;
+Result<std::unique_ptr<SymmetricSpace>> MappedSpace::Reserve(const SpaceParts& parts,
+                                                             std::uint64_t bytes) {
+  std::vector<std::size_t> reached;
   for (int pe = 0; pe < parts.world_size; ++pe) {
-    if (pe == parts.pe || parts.transport->Reaches(pe)) reached.push_back(pe);
+    if (pe == parts.pe || parts.transport->Reaches(pe)) {
+      reached.push_back(static_cast<std::size_t>(pe));
+    }
   }
   const std::uint64_t stride = std::bit_ceil(bytes);
   if (stride == 0 || stride > UINT64_MAX / 2 / reached.size()) {
@@ -34,19 +31,12 @@ Result<std::unique_ptr<MappedSpace>> MappedSpace::Reserve(const SpaceParts& part
   }
   MORI_ASSIGN_OR_RETURN(std::shared_ptr<AddressRange> range,
                         parts.runtime->Reserve(reached.size() * stride, stride));
-  std::vector<std::byte*> bases(static_cast<std::size_t>(parts.world_size), nullptr);
+  std::unique_ptr<MappedSpace> space(new MappedSpace(parts, std::move(range), stride));
   for (std::size_t i = 0; i < reached.size(); ++i) {
-    bases[static_cast<std::size_t>(reached[i])] = range->base() + i * stride;
+    space->bases_[reached[i]] = space->range_->base() + i * stride;
   }
-  return std::unique_ptr<MappedSpace>(new MappedSpace(parts, std::move(range), std::move(bases)));
+  return std::unique_ptr<SymmetricSpace>(std::move(space));
 }
-
-MappedSpace::MappedSpace(const SpaceParts& parts, std::shared_ptr<AddressRange> range,
-                         std::vector<std::byte*> bases)
-    : parts_(parts),
-      pe_(static_cast<std::size_t>(parts.pe)),
-      range_(std::move(range)),
-      bases_(std::move(bases)) {}
 
 std::uint64_t MappedSpace::OffsetInRange(std::size_t pe, const Piece& piece) const {
   return static_cast<std::uint64_t>(bases_[pe] - range_->base()) + piece.offset;
@@ -113,6 +103,13 @@ Status MappedSpace::Remove(const std::vector<Piece>& pieces) {
     }
   }
   return outcome;
+}
+
+std::shared_ptr<const void> MappedSpace::Retain(const void* address) const {
+  const std::uint64_t offset =
+      reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(range_->base());
+  if (offset >= range_->bytes()) return nullptr;
+  return range_;
 }
 
 }  // namespace mori::shmem

@@ -17,13 +17,13 @@ std::unique_ptr<Backing> MakeBacking(const SymmetricHeap::Layout& layout) {
 }  // namespace
 
 Result<std::unique_ptr<Heap>> SymmetricHeap::Create(const Layout& layout, const SpaceParts& parts) {
-  MORI_ASSIGN_OR_RETURN(auto space, MappedSpace::Reserve(parts, layout.bytes));
+  MORI_ASSIGN_OR_RETURN(auto space, SymmetricSpace::Reserve(parts, layout.bytes));
   auto backing = MakeBacking(layout);
   MORI_RETURN_IF_ERROR(space->Add(backing->AtInit(), layout.type, Deadline::After(layout.budget)));
   return std::unique_ptr<Heap>(new SymmetricHeap(layout, std::move(space), std::move(backing)));
 }
 
-SymmetricHeap::SymmetricHeap(const Layout& layout, std::unique_ptr<MappedSpace> space,
+SymmetricHeap::SymmetricHeap(const Layout& layout, std::unique_ptr<SymmetricSpace> space,
                              std::unique_ptr<Backing> backing)
     : layout_(layout),
       space_(std::move(space)),
@@ -33,6 +33,12 @@ SymmetricHeap::SymmetricHeap(const Layout& layout, std::unique_ptr<MappedSpace> 
 
 Result<std::byte*> SymmetricHeap::Allocate(std::uint64_t bytes, std::uint64_t alignment,
                                            HeapType type) {
+  if (alignment > space_->alignment()) {
+    return Error(ErrorCode::kOutOfMemory,
+                 "an alignment of {} is more than {}, which is what heaps of {} start at here",
+                 FormatByteSize(alignment), FormatByteSize(space_->alignment()),
+                 FormatByteSize(layout_.bytes));
+  }
   Piece block;
   std::vector<Piece> wanted;
   {
@@ -129,11 +135,7 @@ HeapStats SymmetricHeap::Stats() const {
 }
 
 std::shared_ptr<const void> SymmetricHeap::Retain(const void* address) const {
-  const auto& range = space_->range();
-  const std::uint64_t offset =
-      reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(range->base());
-  if (offset >= range->bytes()) return nullptr;
-  return range;
+  return space_->Retain(address);
 }
 
 std::string SymmetricHeap::Describe() const {

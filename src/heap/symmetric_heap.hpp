@@ -6,8 +6,8 @@
 
 #include "heap/backing.hpp"
 #include "heap/heap.hpp"
-#include "heap/mapped_space.hpp"
 #include "heap/offset_allocator.hpp"
+#include "heap/symmetric_space.hpp"
 
 namespace mori::shmem {
 
@@ -36,12 +36,13 @@ class SymmetricHeap final : public Heap {
   std::byte* Translate(const void* address, std::uint64_t bytes, int pe) const override;
   std::optional<std::uint64_t> OffsetOf(const void* address) const override;
   std::uint64_t BlockBytes(const void* address) const override;
+  void ReleasePeers() override { space_->ReleasePeers(); }
   HeapStats Stats() const override;
   std::shared_ptr<const void> Retain(const void* address) const override;
   std::string Describe() const override;
 
  private:
-  SymmetricHeap(const Layout& layout, std::unique_ptr<MappedSpace> space,
+  SymmetricHeap(const Layout& layout, std::unique_ptr<SymmetricSpace> space,
                 std::unique_ptr<Backing> backing);
 
   /// The largest request that succeeds now at its default alignment. Needs the lock.
@@ -50,7 +51,7 @@ class SymmetricHeap final : public Heap {
   Status NoBlock(const void* address, std::uint64_t offset) const;
 
   const Layout layout_;
-  const std::unique_ptr<MappedSpace> space_;
+  const std::unique_ptr<SymmetricSpace> space_;
   mutable std::mutex mutex_;  ///< guards the books below
   std::unique_ptr<Backing> backing_;
   OffsetAllocator allocator_;

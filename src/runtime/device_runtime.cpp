@@ -10,7 +10,7 @@ Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config) {
     return std::unique_ptr<DeviceRuntime>(std::make_unique<HostRuntime>());
   }
   if (config.backend == Backend::kCuda) {
-    auto runtime = CudaRuntime::Create(config.local_rank);
+    auto runtime = CudaRuntime::Create(config);
     if (runtime.ok()) return runtime;
     return Error(runtime.status().code(),
                  "MORI_SHMEM_BACKEND=cuda is not available: {}; set MORI_SHMEM_BACKEND=host or "
@@ -26,7 +26,7 @@ Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config) {
 std::unique_ptr<DeviceRuntime> MakeHostRuntime() { return std::make_unique<HostRuntime>(); }
 
 std::vector<std::string> DescribeDevices(const Config& config) {
-  const auto cuda = CudaRuntime::Create(config.local_rank);
+  const auto cuda = CudaRuntime::Create(config);
   return {HostRuntime().Describe(), cuda.ok() ? (*cuda)->Describe() : cuda.status().message()};
 }
 

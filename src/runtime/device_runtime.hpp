@@ -1,5 +1,6 @@
 // Seam: memory of one kind of device. Physical memory and addresses are apart, so that memory can
-// be exported, imported by another process, and mapped wherever a heap wants it.
+// be exported, imported by another process, and mapped wherever a heap wants it; unless the device
+// chooses the addresses.
 //
 // Implementations: host (memfd, mmap), cuda (the driver's memory management, opened at run time).
 #pragma once
@@ -25,6 +26,8 @@ class DeviceMemory {
   virtual std::uint64_t bytes() const = 0;
   /// A descriptor by which another process of this node can import it.
   virtual Result<UniqueFd> Export() const = 0;
+  /// Where it lies, if the device chose that; null if it waits to be mapped.
+  virtual std::byte* address() const { return nullptr; }
 };
 
 /// A range of addresses that nothing else uses, with memory mapped into parts of it. Unmaps and
@@ -65,6 +68,12 @@ class DeviceRuntime {
   virtual bool IsFineGrained(HeapType type) const = 0;
   /// What `type` really is here, in a few words.
   virtual std::string DescribeHeapType(HeapType type) const = 0;
+
+  /// Whether memory, own or imported, comes with its address, and cannot be mapped elsewhere:
+  /// `Reserve()` is not there then. An owner must outlive those who have imported from it.
+  virtual bool ChoosesAddresses() const { return false; }
+  /// How memory travels between processes.
+  virtual GpuSharing sharing() const { return GpuSharing::kFd; }
 
   /// @return kOutOfMemory if the device, or a limit of this process, does not give that much.
   virtual Result<std::unique_ptr<DeviceMemory>> Allocate(std::uint64_t bytes, HeapType type) = 0;

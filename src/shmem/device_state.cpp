@@ -26,7 +26,7 @@ Result<std::unique_ptr<DeviceState>> DeviceState::Create(const SpaceParts& parts
   const std::uint64_t bytes =
       RoundUp(sizeof(device::SyncWords) + device::kMaxKernelPes * sizeof(device::PeAddresses),
               parts.runtime->GranularityBytes());
-  MORI_ASSIGN_OR_RETURN(auto space, MappedSpace::Reserve(parts, bytes));
+  MORI_ASSIGN_OR_RETURN(auto space, SymmetricSpace::Reserve(parts, bytes));
   MORI_RETURN_IF_ERROR(space->Add({{0, bytes}}, HeapType::kUncached, deadline));
   const std::vector<std::byte> zeros(sizeof(device::SyncWords));
   MORI_RETURN_IF_ERROR(parts.runtime->Copy(space->base(), zeros.data(), zeros.size()));

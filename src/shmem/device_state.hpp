@@ -29,12 +29,15 @@ class DeviceState {
   Status Publish(void* module) const;
   Status PublishToLibrary(void* library) const;
 
+  /// Gives up what is reached of other PEs, before the end; see `SymmetricSpace`. Local.
+  void ReleasePeers() { space_->ReleasePeers(); }
+
   const device::DeviceContext& context() const { return context_; }
   /// Of this PE; an error in a build without them.
   const Result<std::unique_ptr<LibraryKernels>>& kernels() const { return kernels_; }
 
  private:
-  DeviceState(DeviceRuntime* runtime, std::unique_ptr<MappedSpace> space)
+  DeviceState(DeviceRuntime* runtime, std::unique_ptr<SymmetricSpace> space)
       : runtime_(runtime), device_(runtime->kernels()), space_(std::move(space)) {}
 
   Status FillTables(const SpaceParts& parts, const Heap& heap);
@@ -43,7 +46,7 @@ class DeviceState {
 
   DeviceRuntime* runtime_;
   DeviceKernels* device_;
-  std::unique_ptr<MappedSpace> space_;
+  std::unique_ptr<SymmetricSpace> space_;
   std::shared_ptr<void> first_lost_;  ///< where kernels reach the mark; null if they cannot
   device::DeviceContext context_{};
   mutable std::mutex mutex_;

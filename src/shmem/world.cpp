@@ -29,6 +29,7 @@ Settings SettingsOf(const Config& config, const DeviceRuntime& runtime) {
           {"MORI_SHMEM_VMM_CHUNK_SIZE", FormatByteSize(ChunkBytes(config, runtime))},
           {"MORI_SHMEM_HEAP_TYPE", std::string(HeapTypeName(config.heap_type))},
           {"MORI_SHMEM_BACKEND", std::string(BackendName(config.backend))},
+          {"MORI_SHMEM_GPU_SHARING", std::string(GpuSharingName(runtime.sharing()))},
           {"MORI_NUM_QP_PER_PE", std::to_string(config.num_qp_per_pe)},
           {"MORI_ENABLE_RAIL_ONLY", config.enable_rail_only ? "1" : "0"},
           {"MORI_DISABLE_P2P", config.disable_p2p ? "1" : "0"}};
@@ -424,23 +425,31 @@ Status World::BarrierAll() {
   return agreed.ok() ? posted : agreed;
 }
 
+Status World::MeetToFinalize() {
+  const Status met = bootstrap_->AllGather({}, Deadline::After(config_.bootstrap_timeout)).status();
+  if (met.code() == ErrorCode::kPeerLost && board_->FirstLost() >= 0)
+    return Lost(board_->FirstLost());
+  if (met.code() == ErrorCode::kTimeout) {
+    return Error(ErrorCode::kTimeout,
+                 "not all PEs came to finalize within {:g} s (MORI_BOOTSTRAP_TIMEOUT)",
+                 static_cast<double>(config_.bootstrap_timeout.count()) / 1e3);
+  }
+  return met;
+}
+
 Status World::Finalize() {
   const Status posted = CompletePosted();
   Status left = Health();
   if (left.ok()) {
     FaultPoint("finalize: before all came");
-    // Nobody unmaps while another may still be reading.
-    auto all_came = bootstrap_->AllGather({}, Deadline::After(config_.bootstrap_timeout));
-    left = all_came.status();
-    if (left.code() == ErrorCode::kPeerLost && board_->FirstLost() >= 0)
-      left = Lost(board_->FirstLost());
-    if (left.code() == ErrorCode::kTimeout) {
-      left = Error(ErrorCode::kTimeout,
-                   "not all PEs came to finalize within {:g} s (MORI_BOOTSTRAP_TIMEOUT)",
-                   static_cast<double>(config_.bootstrap_timeout.count()) / 1e3);
-    }
+    left = MeetToFinalize();  // nobody unmaps while another may still be reading
   }
   *context_ = HostContext{};
+  if (left.ok() && runtime_->ChoosesAddresses()) {
+    heap_->ReleasePeers();
+    if (device_state_ != nullptr) device_state_->ReleasePeers();
+    left = MeetToFinalize();  // nobody frees what another has open
+  }
   bootstrap_->Observe(nullptr);
   bootstrap_->Close();
   return left.ok() ? posted : left;

@@ -96,6 +96,7 @@ class World {
   /// Frees a live block. @return as `Heap::Free()`
   Result<bool> FreeBlock(const void* ptr);
   /// Collective, where `was_unmapped`: returns once all PEs have unmapped it too.
+  Status MeetToFinalize();
   Status AwaitUnmapped(bool was_unmapped);
   Result<HeapType> TypeFor(unsigned flags) const;
   Result<std::unique_ptr<Streams>> MakeStreams();

@@ -1,6 +1,7 @@
 // What every heap mode promises, over devices that fail at any chosen call.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <fstream>
 #include <memory>
@@ -47,17 +48,21 @@ class Faults {
 
 class FaultyMemory final : public DeviceMemory {
  public:
-  FaultyMemory(std::unique_ptr<DeviceMemory> real, Faults* faults)
-      : real_(std::move(real)), faults_(faults) {}
+  /// `given` is where it is mapped, on a device that chooses addresses.
+  FaultyMemory(std::unique_ptr<DeviceMemory> real, std::unique_ptr<AddressRange> given,
+               Faults* faults)
+      : real_(std::move(real)), given_(std::move(given)), faults_(faults) {}
   std::uint64_t bytes() const override { return real_->bytes(); }
   const DeviceMemory& real() const { return *real_; }
   Result<UniqueFd> Export() const override {
     MORI_RETURN_IF_ERROR(faults_->Pass(Faults::Call::kExport));
     return real_->Export();
   }
+  std::byte* address() const override { return given_ ? given_->base() : nullptr; }
 
  private:
   std::unique_ptr<DeviceMemory> real_;
+  std::unique_ptr<AddressRange> given_;
   Faults* faults_;
 };
 
@@ -82,7 +87,8 @@ class FaultyRange final : public AddressRange {
 
 class FaultyRuntime final : public DeviceRuntime {
  public:
-  explicit FaultyRuntime(Faults* faults) : faults_(faults) {}
+  FaultyRuntime(Faults* faults, bool chooses_addresses)
+      : faults_(faults), chooses_addresses_(chooses_addresses) {}
   Backend backend() const override { return Backend::kHost; }
   std::string Describe() const override { return "faulty"; }
   std::uint64_t GranularityBytes() const override { return real_.GranularityBytes(); }
@@ -90,6 +96,7 @@ class FaultyRuntime final : public DeviceRuntime {
   bool IsHostMemory() const override { return true; }
   bool IsFineGrained(HeapType) const override { return true; }
   std::string DescribeHeapType(HeapType) const override { return "faulty"; }
+  bool ChoosesAddresses() const override { return chooses_addresses_; }
   Result<std::unique_ptr<DeviceMemory>> Allocate(std::uint64_t bytes, HeapType type) override {
     MORI_RETURN_IF_ERROR(faults_->Pass(Faults::Call::kAllocate));
     MORI_ASSIGN_OR_RETURN(auto memory, real_.Allocate(bytes, type));
@@ -110,11 +117,19 @@ class FaultyRuntime final : public DeviceRuntime {
   }
 
  private:
-  std::unique_ptr<DeviceMemory> Wrap(std::unique_ptr<DeviceMemory> memory) {
-    return std::make_unique<FaultyMemory>(std::move(memory), faults_);
+  Result<std::unique_ptr<DeviceMemory>> Wrap(std::unique_ptr<DeviceMemory> memory) {
+    std::unique_ptr<AddressRange> given;
+    if (chooses_addresses_) {
+      MORI_ASSIGN_OR_RETURN(given, real_.Reserve(memory->bytes(), GranularityBytes()));
+      MORI_RETURN_IF_ERROR(faults_->Pass(Faults::Call::kMap));
+      MORI_RETURN_IF_ERROR(given->Map(0, *memory));
+    }
+    return std::unique_ptr<DeviceMemory>(
+        std::make_unique<FaultyMemory>(std::move(memory), std::move(given), faults_));
   }
   HostRuntime real_;
   Faults* faults_;
+  bool chooses_addresses_;
 };
 
 /// Mappings of heap memory in this process, of all PEs.
@@ -129,14 +144,20 @@ int MappedPieces() {
 
 /// A PE that is a thread of the test.
 struct Member {
+  explicit Member(bool chooses_addresses) : runtime(&faults, chooses_addresses) {}
   Faults faults;
-  FaultyRuntime runtime{&faults};
+  FaultyRuntime runtime;
   std::unique_ptr<FdExchange> exchange;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Heap> heap;
 };
 
-class HeapConformance : public ::testing::TestWithParam<HeapMode> {
+struct HeapKind {
+  HeapMode mode;
+  bool chooses_addresses = false;  ///< the device does
+};
+
+class HeapConformance : public ::testing::TestWithParam<HeapKind> {
  protected:
   static constexpr int kPes = 3;
   static constexpr std::uint64_t kHeapBytes = 1 << 20;
@@ -147,7 +168,7 @@ class HeapConformance : public ::testing::TestWithParam<HeapMode> {
     auto listener = FdListener::Open();
     ASSERT_TRUE(listener.ok());
     const FdListener::Token token = listener->token();
-    members_ = std::vector<Member>(kPes);
+    for (auto& member : members_) member = std::make_unique<Member>(GetParam().chooses_addresses);
     InThreads(kPes, [&](int pe) {
       auto exchange = FdExchange::Connect(
           end(pe), pe, kPes, pe == 0 ? std::move(*listener) : FdListener(), token, TestLimit());
@@ -168,7 +189,7 @@ class HeapConformance : public ::testing::TestWithParam<HeapMode> {
 
   Result<std::unique_ptr<Heap>> Make(int pe) {
     Config config;
-    config.heap_mode = GetParam();
+    config.heap_mode = GetParam().mode;
     config.heap_bytes = kHeapBytes;
     config.vmm_chunk_bytes = kChunkBytes;
     config.bootstrap_timeout = std::chrono::seconds(20);
@@ -185,7 +206,7 @@ class HeapConformance : public ::testing::TestWithParam<HeapMode> {
     return Status();
   }
 
-  Member& member(int pe) { return members_[static_cast<std::size_t>(pe)]; }
+  Member& member(int pe) { return *members_[static_cast<std::size_t>(pe)]; }
   Heap& heap(int pe) { return *member(pe).heap; }
   Bootstrap* end(int pe) { return ends_[static_cast<std::size_t>(pe)].get(); }
 
@@ -204,13 +225,17 @@ class HeapConformance : public ::testing::TestWithParam<HeapMode> {
   }
 
   std::vector<std::unique_ptr<Bootstrap>> ends_;
-  std::vector<Member> members_;
+  std::array<std::unique_ptr<Member>, kPes> members_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Modes, HeapConformance,
-                         ::testing::Values(HeapMode::kStatic, HeapMode::kVmm, HeapMode::kIsolation),
+                         ::testing::Values(HeapKind{HeapMode::kStatic},
+                                           HeapKind{HeapMode::kStatic, true},
+                                           HeapKind{HeapMode::kVmm},
+                                           HeapKind{HeapMode::kIsolation}),
                          [](const auto& parameter) {
-                           return std::string(HeapModeName(parameter.param));
+                           return std::string(HeapModeName(parameter.param.mode)) +
+                                  (parameter.param.chooses_addresses ? "AtGivenAddresses" : "");
                          });
 
 TEST_P(HeapConformance, BlocksOfEverySizeAreReachedFromEverywhere) {
@@ -242,7 +267,9 @@ TEST_P(HeapConformance, TheSpanHoldsEveryLiveBlock) {
 TEST_P(HeapConformance, EveryPowerOfTwoIsAnAlignment) {
   MakeHeaps();
   InThreads(kPes, [&](int pe) {
-    for (std::uint64_t alignment = 1; alignment <= kHeapBytes / 2; alignment *= 2) {
+    const std::uint64_t most =
+        GetParam().chooses_addresses ? member(pe).runtime.GranularityBytes() : kHeapBytes / 2;
+    for (std::uint64_t alignment = 1; alignment <= most; alignment *= 2) {
       auto block = heap(pe).Allocate(100, alignment, HeapType::kNormal);
       ASSERT_TRUE(block.ok()) << block.status().message();
       for (int other = 0; other < kPes; ++other) {
@@ -252,6 +279,10 @@ TEST_P(HeapConformance, EveryPowerOfTwoIsAnAlignment) {
       }
       ASSERT_TRUE(heap(pe).Free(*block).ok());
     }
+    const HeapStats before = heap(pe).Stats();
+    const auto refused = heap(pe).Allocate(100, 2 * kHeapBytes, HeapType::kNormal);
+    ASSERT_EQ(refused.status().code(), ErrorCode::kOutOfMemory);
+    ASSERT_EQ(heap(pe).Stats().live_blocks, before.live_blocks);
   });
 }
 
@@ -268,13 +299,13 @@ TEST_P(HeapConformance, WhatIsFreedIsUnmappedEverywhere) {
     for (std::byte* block : blocks) {
       const auto was_unmapped = heap(pe).Free(block);
       ASSERT_TRUE(was_unmapped.ok());
-      if (GetParam() != HeapMode::kVmm) {
-        ASSERT_EQ(*was_unmapped, GetParam() == HeapMode::kIsolation);
+      if (GetParam().mode != HeapMode::kVmm) {
+        ASSERT_EQ(*was_unmapped, GetParam().mode == HeapMode::kIsolation);
       }
     }
   });
   // One piece in a static heap, one chunk that is kept in a vmm heap: of each PE, on each PE.
-  const int left = GetParam() == HeapMode::kIsolation ? 0 : kPes * kPes;
+  const int left = GetParam().mode == HeapMode::kIsolation ? 0 : kPes * kPes;
   EXPECT_EQ(MappedPieces() - before, left);
 }
 
@@ -298,7 +329,7 @@ TEST_P(HeapConformance, AWrongAddressIsNoBlock) {
 
 /// On one PE after the other, every call of a kind fails once, at every place where it comes.
 TEST_P(HeapConformance, AFailureOnOnePeLeavesEveryHeapAsItWas) {
-  if (GetParam() == HeapMode::kStatic) return;  // maps nothing after init
+  if (GetParam().mode == HeapMode::kStatic) return;  // maps nothing after init
   MakeHeaps();
   constexpr std::uint64_t kBytes = 3 * kChunkBytes;
   for (int failing = 0; failing < kPes; ++failing) {
@@ -348,7 +379,7 @@ TEST_P(HeapConformance, AFailureAtInitIsEveryPesFailure) {
       member(failing).faults.FailOn(call, 1);
       std::atomic<int> failed = 0;
       InThreads(kPes, [&](int pe) { failed += !Make(pe).ok(); });
-      EXPECT_EQ(failed, GetParam() == HeapMode::kStatic ? kPes : 0);
+      EXPECT_EQ(failed, GetParam().mode == HeapMode::kStatic ? kPes : 0);
       member(failing).faults.Clear();
       EXPECT_EQ(MappedPieces(), before);
     }
@@ -385,6 +416,60 @@ TEST_P(HeapConformance, PiecesOutliveTheHeapWhileTheyAreRetained) {
     member(pe).heap.reset();
     ASSERT_EQ(**block, std::byte{7});
   });
+}
+
+/// Memory that must not outlive its owner is given up in good time, own memory is not.
+TEST_P(HeapConformance, PeersAreGivenUpWhereOwnersMustOutliveThem) {
+  const int before = MappedPieces();
+  MakeHeaps();
+  InThreads(kPes, [&](int pe) {
+    auto block = heap(pe).Allocate(100, 64, HeapType::kNormal);
+    ASSERT_TRUE(block.ok());
+    **block = std::byte{7};
+    const int next = (pe + 1) % kPes;
+    ASSERT_TRUE(Agree(pe, Status()).ok());
+    heap(pe).ReleasePeers();
+    ASSERT_EQ(heap(pe).Translate(*block, 100, next) == nullptr, GetParam().chooses_addresses);
+    ASSERT_EQ(heap(pe).Translate(*block, 100, pe), *block);
+    ASSERT_EQ(**block, std::byte{7});
+  });
+  if (GetParam().chooses_addresses) {
+    EXPECT_EQ(MappedPieces() - before, kPes);
+  }
+}
+
+TEST(GivenSpace, OnlyStaticModeIsServed) {
+  Faults faults;
+  const FaultyRuntime runtime(&faults, true);
+  for (const HeapMode mode : {HeapMode::kStatic, HeapMode::kVmm, HeapMode::kIsolation}) {
+    Config config;
+    config.heap_mode = mode;
+    config.heap_bytes = 1 << 20;
+    const Status checked = CheckHeapConfig(config, runtime);
+    if (mode == HeapMode::kStatic) {
+      EXPECT_TRUE(checked.ok()) << checked.message();
+    } else {
+      EXPECT_EQ(checked.code(), ErrorCode::kInvalidConfig);
+      EXPECT_NE(checked.message().find("set MORI_SHMEM_MODE=static"), std::string::npos);
+    }
+  }
+}
+
+TEST(GivenSpace, MemoryComesOnceAndAsAWhole) {
+  Faults faults;
+  FaultyRuntime runtime(&faults, true);
+  auto transport = MakeP2pTransport(&runtime, nullptr, {0}, 0, 1);
+  const auto alone = [](const Status& mine) { return mine; };
+  auto space = SymmetricSpace::Reserve({&runtime, transport.get(), 0, 1, alone}, 8192);
+  ASSERT_TRUE(space.ok());
+  const auto add = [&](const std::vector<Piece>& pieces) {
+    return (*space)->Add(pieces, HeapType::kNormal, TestLimit()).code();
+  };
+  EXPECT_EQ(add({{0, 4096}}), ErrorCode::kUnsupported);
+  EXPECT_EQ(add({{0, 4096}, {4096, 4096}}), ErrorCode::kUnsupported);
+  EXPECT_EQ(add({{0, 8192}}), ErrorCode::kOk);
+  EXPECT_EQ(add({{0, 8192}}), ErrorCode::kUnsupported);
+  EXPECT_EQ((*space)->Remove({{0, 8192}}).code(), ErrorCode::kUnsupported);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // the GPUs there are. Skipped without one.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -129,6 +130,81 @@ TEST_P(CudaBackend, MoreThanTheDeviceHasIsAnErrorAndChangesNothing) {
                   PE_CHECK_EQ(ShmemFinalize(), 0);
                 }),
             "");
+}
+
+// ---- shared by CUDA IPC ----
+
+class CudaIpcHeap : public testing::CudaPes {};
+INSTANTIATE_TEST_SUITE_P(Heap, CudaIpcHeap,
+                         ::testing::Values(testing::CudaShape{"ipc", testing::As::kProcesses},
+                                           testing::CudaShape{"ipc", testing::As::kThreads}),
+                         testing::NameOfShape);
+
+TEST_P(CudaIpcHeap, AlignsToTwoMebibytesAndNoFurther) {
+  EXPECT_EQ(
+      Run(3,
+          [](const Pe& pe) {
+            constexpr std::size_t kMost = 2 << 20;
+            pe.Init();
+            auto* block = static_cast<std::uint8_t*>(ShmemMallocAlign(kMost, 100));
+            PE_CHECK(block != nullptr);
+            for (int other = 0; other < pe.size; ++other)
+              PE_CHECK_EQ(
+                  ShmemPtrP2p(reinterpret_cast<std::uintptr_t>(block), pe.rank, other) % kMost, 0u);
+            PE_CHECK(ShmemMallocAlign(2 * kMost, 100) == nullptr);
+            PE_CHECK_EQ(ShmemLastErrorCode(), static_cast<int>(ErrorCode::kOutOfMemory));
+            PE_CHECK(std::strstr(ShmemLastError(), "more than 2 MiB") != nullptr);
+            PE_CHECK_EQ(ShmemFinalize(), 0);
+          }),
+      "");
+}
+
+TEST_P(CudaIpcHeap, WorldsFollowOneAnother) {
+  EXPECT_EQ(Run(2,
+                [](const Pe& pe) {
+                  for (int round = 1; round <= 5; ++round) {
+                    Pe now = pe;
+                    now.id = pe.FreshId(round);
+                    now.Init();
+                    auto* word = static_cast<int*>(ShmemMalloc(sizeof(int)));
+                    PE_CHECK(word != nullptr);
+                    const int sent = 100 * round + pe.rank;
+                    PE_CHECK_EQ(ShmemPutMem(word, &sent, sizeof sent, 1 - pe.rank), 0);
+                    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                    PE_CHECK_EQ(ShmemG(word, pe.rank), 100 * round + 1 - pe.rank);
+                    PE_CHECK_EQ(ShmemFinalize(), 0);
+                  }
+                }),
+            "");
+}
+
+class CudaSharing : public testing::CudaTest {
+ protected:
+  /// Two processes whose init fails alike. @return what is not as it should be
+  static std::string Refused(const char* mode, const char* first, const char* second,
+                             const char* sentence) {
+    auto options = OptionsOf(mode, testing::As::kProcesses);
+    const auto body = [=](const Pe& pe) {
+      ::setenv("MORI_SHMEM_GPU_SHARING", pe.rank == 0 ? first : second, 1);
+      PE_CHECK(pe.TryInit() != 0);
+      if (std::strstr(ShmemLastError(), sentence) == nullptr)
+        throw testing::PeFailure(ShmemLastError());
+    };
+    return Failures(RunProcesses(2, body, options));
+  }
+};
+
+TEST_F(CudaSharing, IsTheSameForAllPes) {
+  EXPECT_EQ(Refused("static", "fd", "ipc",
+                    "MORI_SHMEM_GPU_SHARING must be the same on all PEs: PE 0 has fd, PE 1 has "
+                    "ipc"),
+            "");
+}
+
+TEST_F(CudaSharing, ByIpcServesStaticModeAlone) {
+  for (const char* mode : {"vmm", "isolation"}) {
+    EXPECT_EQ(Refused(mode, "ipc", "ipc", "set MORI_SHMEM_MODE=static"), "") << mode;
+  }
 }
 
 }  // namespace

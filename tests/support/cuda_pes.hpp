@@ -18,13 +18,16 @@ class CudaTest : public ::testing::Test {
     if (!probe.ok()) GTEST_SKIP() << "no CUDA device: " << probe.output;
   }
 
-  static Options OptionsOf(const char* mode, As as) {
+  /// `mode` is a value of MORI_SHMEM_MODE, or "ipc": static, shared by CUDA IPC.
+  static Options OptionsOf(const std::string& mode, As as) {
     Options options;
+    const bool is_ipc = mode == "ipc";
     options.deadline = std::chrono::seconds(150);
     // Eager: loading a kernel later waits for kernels that run, and they may wait for this one.
     options.environment = {{"CUDA_MODULE_LOADING", "EAGER"},
                            {"MORI_SHMEM_BACKEND", "cuda"},
-                           {"MORI_SHMEM_MODE", mode},
+                           {"MORI_SHMEM_MODE", is_ipc ? "static" : mode},
+                           {"MORI_SHMEM_GPU_SHARING", is_ipc ? "ipc" : "auto"},
                            {"MORI_SHMEM_HEAP_SIZE", "64M"},
                            {"MORI_SHMEM_VMM_CHUNK_SIZE", "2M"}};
     // PEs that are threads have more streams than the usual 8 connections, and streams that share
@@ -71,7 +74,12 @@ inline std::vector<CudaShape> CudaShapes(const std::vector<int>& static_sizes) {
   }
   return shapes;
 }
-inline auto EveryModeAndKind() { return ::testing::ValuesIn(CudaShapes({2})); }
+/// The same of two PEs, and of a heap that is shared by CUDA IPC.
+inline auto EveryModeAndKind() {
+  std::vector<CudaShape> shapes = CudaShapes({2});
+  for (const As as : {As::kProcesses, As::kThreads}) shapes.push_back({"ipc", as});
+  return ::testing::ValuesIn(shapes);
+}
 
 /// "staticProcesses", and behind it how many PEs if they are not two.
 inline std::string NameOfShape(const ::testing::TestParamInfo<CudaShape>& parameter) {

@@ -87,6 +87,9 @@ const std::vector<Good>& GoodValues() {
       {"MORI_SHMEM_BACKEND", "host", [](C c) { return c.backend == Backend::kHost; }},
       {"MORI_SHMEM_BACKEND", "cuda", [](C c) { return c.backend == Backend::kCuda; }},
       {"MORI_SHMEM_BACKEND", "hip", [](C c) { return c.backend == Backend::kHip; }},
+      {"MORI_SHMEM_GPU_SHARING", "auto", [](C c) { return c.gpu_sharing == GpuSharing::kAuto; }},
+      {"MORI_SHMEM_GPU_SHARING", "fd", [](C c) { return c.gpu_sharing == GpuSharing::kFd; }},
+      {"MORI_SHMEM_GPU_SHARING", "ipc", [](C c) { return c.gpu_sharing == GpuSharing::kIpc; }},
       {"MORI_NODE_ID", "rack 3, node 7", [](C c) { return c.node_id == "rack 3, node 7"; }},
       {"MORI_BOOTSTRAP_TIMEOUT", "60", [](C c) { return c.bootstrap_timeout == 60s; }},
       {"MORI_BOOTSTRAP_TIMEOUT", "0.5", [](C c) { return c.bootstrap_timeout == 500ms; }},
@@ -169,6 +172,7 @@ const std::vector<Bad>& BadValues() {
       {"MORI_PRECOMPILE", "all", "\"all\" is neither"},
       {"MORI_DISABLE_JIT", " 1", "\" 1\" is neither"},
       {"MORI_SHMEM_BACKEND", "metal", "\"metal\" is none of auto, host, cuda, hip"},
+      {"MORI_SHMEM_GPU_SHARING", "vmm", "\"vmm\" is none of auto, fd, ipc"},
       {"MORI_NODE_ID", std::string(256, 'n'), "is not 1 to 255 printable ASCII characters"},
       {"MORI_NODE_ID", "a\tb", "\"a\\x09b\" is not 1 to 255 printable"},
       {"MORI_BOOTSTRAP_TIMEOUT", "0", "\"0\" is not above 0 and at most 1000000 seconds"},
@@ -371,6 +375,9 @@ TEST(Config, NamesAreThoseOfTheVariables) {
   }
   for (const Backend backend : {Backend::kAuto, Backend::kHost, Backend::kCuda, Backend::kHip}) {
     EXPECT_EQ(Read("MORI_SHMEM_BACKEND", BackendName(backend))->backend, backend);
+  }
+  for (const GpuSharing sharing : {GpuSharing::kAuto, GpuSharing::kFd, GpuSharing::kIpc}) {
+    EXPECT_EQ(Read("MORI_SHMEM_GPU_SHARING", GpuSharingName(sharing))->gpu_sharing, sharing);
   }
 }
 

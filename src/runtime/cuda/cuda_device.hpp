@@ -19,6 +19,7 @@ class CudaDevice {
   const cuda::Driver& driver() const { return *driver_; }
   int ordinal() const { return ordinal_; }
   cuda::Device device() const { return device_; }
+  cuda::Context context() const { return context_; }
   cuda::Stream stream() const { return stream_; }
   cuda::AllocationProperties Properties() const;
 
@@ -27,6 +28,8 @@ class CudaDevice {
   class Use {
    public:
     explicit Use(const CudaDevice& device) : driver_(device.driver()) {
+      cuda::Context current = nullptr;  // mostly it is current already, and this is cheaper
+      if (driver_.context_current(&current) == cuda::kSuccess && current == device.context_) return;
       is_pushed_ = driver_.context_push(device.context_) == cuda::kSuccess;
     }
     ~Use() {
@@ -38,7 +41,7 @@ class CudaDevice {
 
    private:
     const cuda::Driver& driver_;
-    bool is_pushed_;
+    bool is_pushed_ = false;
   };
 
  private:

@@ -4,6 +4,8 @@
 #include <array>
 #include <map>
 
+#include "runtime/cuda/cuda_ipc.hpp"
+
 namespace mori::shmem {
 namespace {
 
@@ -46,6 +48,8 @@ class CudaRange final : public AddressRange {
       : device_(std::move(device)), base_(base), bytes_(bytes) {}
   ~CudaRange() override {
     const CudaDevice::Use use(*device_);
+    // Work that was launched on the memory may still be under way, a barrier for example.
+    if (!mapped_.empty()) device_->driver().context_synchronize();
     for (const auto& [offset, bytes] : mapped_) device_->driver().unmap(base_ + offset, bytes);
     device_->driver().address_free(base_, bytes_);
   }
@@ -97,11 +101,11 @@ class CudaRange final : public AddressRange {
 
 }  // namespace
 
-Result<std::unique_ptr<DeviceRuntime>> CudaRuntime::Create(int preferred) {
+Result<std::unique_ptr<DeviceRuntime>> CudaRuntime::Create(const Config& config) {
   MORI_ASSIGN_OR_RETURN(const Driver* driver, cuda::OpenDriver());
   int count = 0;
   MORI_RETURN_IF_ERROR(driver->Check(driver->device_count(&count), "count the CUDA devices"));
-  int ordinal = preferred % count;
+  int ordinal = config.local_rank % count;
   cuda::Context current = nullptr;
   cuda::Device current_device = 0;
   if (driver->context_current(&current) == cuda::kSuccess && current != nullptr &&
@@ -111,6 +115,7 @@ Result<std::unique_ptr<DeviceRuntime>> CudaRuntime::Create(int preferred) {
   MORI_ASSIGN_OR_RETURN(auto device, CudaDevice::Open(driver, ordinal));
   std::unique_ptr<CudaRuntime> runtime(new CudaRuntime(std::move(device)));
   MORI_RETURN_IF_ERROR(runtime->Examine());
+  MORI_RETURN_IF_ERROR(runtime->ChooseSharing(config.gpu_sharing));
   MORI_ASSIGN_OR_RETURN(runtime->kernels_, CudaKernels::Create(runtime->device_));
   return std::unique_ptr<DeviceRuntime>(std::move(runtime));
 }
@@ -126,30 +131,47 @@ Status CudaRuntime::Examine() {
   MORI_RETURN_IF_ERROR(driver.Check(
       driver.device_bus_id(text.data(), static_cast<int>(text.size()), device), "find a device"));
   bus_id_ = text.data();
-  for (const int attribute : {cuda::kAttributeVmmSupported, cuda::kAttributePosixFdSupported}) {
-    int is_supported = 0;
-    MORI_RETURN_IF_ERROR(driver.Check(driver.device_attribute(&is_supported, attribute, device),
-                                      "ask what a device can do"));
-    if (is_supported == 0) {
-      return Error(ErrorCode::kUnsupported,
-                   "CUDA device {} ({}) cannot map memory that is shared by file descriptor",
-                   device_->ordinal(), name_);
-    }
-  }
   std::size_t bytes = 0;
   MORI_RETURN_IF_ERROR(driver.Check(driver.device_memory(&bytes, device), "size a device"));
   memory_bytes_ = bytes;
+  return driver.Check(driver.driver_version(&driver_version_), "ask for the driver's version");
+}
+
+Status CudaRuntime::ChooseSharing(GpuSharing wanted) {
+  const Driver& driver = device_->driver();
+  const CudaDevice::Use use(*device_);
+  bool can_share_fds = true;
+  for (const int attribute : {cuda::kAttributeVmmSupported, cuda::kAttributePosixFdSupported}) {
+    int is_supported = 0;
+    MORI_RETURN_IF_ERROR(
+        driver.Check(driver.device_attribute(&is_supported, attribute, device_->device()),
+                     "ask what a device can do"));
+    can_share_fds = can_share_fds && is_supported != 0;
+  }
+  if (wanted == GpuSharing::kFd && !can_share_fds) {
+    return Error(ErrorCode::kUnsupported,
+                 "CUDA device {} ({}) cannot map memory that is shared by file descriptor, as "
+                 "MORI_SHMEM_GPU_SHARING=fd asks for; leave it unset, or set it to ipc",
+                 device_->ordinal(), name_);
+  }
+  if (wanted == GpuSharing::kIpc || !can_share_fds) {
+    sharing_ = GpuSharing::kIpc;
+    granularity_ = kIpcGranularityBytes;
+    return Status();
+  }
+  std::size_t bytes = 0;
   const cuda::AllocationProperties properties = device_->Properties();
   MORI_RETURN_IF_ERROR(driver.Check(
       driver.granularity(&bytes, &properties, cuda::kGranularityRecommended), "size a page"));
   granularity_ = bytes;
-  return driver.Check(driver.driver_version(&driver_version_), "ask for the driver's version");
+  return Status();
 }
 
 std::string CudaRuntime::Describe() const {
-  return fmt::format("CUDA device {}, {}, {}, {}, driver for CUDA {}.{}", device_->ordinal(), name_,
-                     bus_id_, FormatByteSize(memory_bytes_), driver_version_ / 1000,
-                     driver_version_ % 1000 / 10);
+  return fmt::format("CUDA device {}, {}, {}, {}, driver for CUDA {}.{}{}", device_->ordinal(),
+                     name_, bus_id_, FormatByteSize(memory_bytes_), driver_version_ / 1000,
+                     driver_version_ % 1000 / 10,
+                     sharing_ == GpuSharing::kIpc ? ", memory shared by CUDA IPC" : "");
 }
 
 std::string CudaRuntime::DescribeHeapType(HeapType type) const {
@@ -159,6 +181,7 @@ std::string CudaRuntime::DescribeHeapType(HeapType type) const {
 }
 
 Result<std::unique_ptr<DeviceMemory>> CudaRuntime::Allocate(std::uint64_t bytes, HeapType) {
+  if (sharing_ == GpuSharing::kIpc) return AllocateForIpc(device_, bytes, bus_id_);
   const CudaDevice::Use use(*device_);
   const Driver& driver = device_->driver();
   const cuda::AllocationProperties properties = device_->Properties();
@@ -172,6 +195,7 @@ Result<std::unique_ptr<DeviceMemory>> CudaRuntime::Allocate(std::uint64_t bytes,
 
 Result<std::unique_ptr<DeviceMemory>> CudaRuntime::Import(UniqueFd descriptor,
                                                           std::uint64_t bytes) {
+  if (sharing_ == GpuSharing::kIpc) return ImportByIpc(device_, std::move(descriptor), bytes);
   const CudaDevice::Use use(*device_);
   const Driver& driver = device_->driver();
   cuda::MemoryHandle handle = 0;

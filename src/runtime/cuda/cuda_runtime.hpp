@@ -1,5 +1,5 @@
 // Device runtime of NVIDIA GPUs: physical memory by cuMemCreate, shared by file descriptor, mapped
-// wherever a heap wants it.
+// wherever a heap wants it; or by cuMemAlloc, shared by IPC handle, where the driver puts it.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,10 @@ namespace mori::shmem {
 
 class CudaRuntime final : public DeviceRuntime {
  public:
-  /// On the calling thread's current device, or `preferred` modulo the number of devices if it has
-  /// none. @return kUnsupported without a driver, a device, or a device that can map memory
-  static Result<std::unique_ptr<DeviceRuntime>> Create(int preferred);
+  /// On the calling thread's current device, or the local rank of `config` modulo the number of
+  /// devices if it has none. @return kUnsupported without a driver, a device, or a device that can
+  /// share memory as `config` says
+  static Result<std::unique_ptr<DeviceRuntime>> Create(const Config& config);
 
   Backend backend() const override { return Backend::kCuda; }
   std::string Describe() const override;
@@ -25,6 +26,8 @@ class CudaRuntime final : public DeviceRuntime {
   int ordinal() const override { return device_->ordinal(); }
   bool IsFineGrained(HeapType) const override { return true; }
   std::string DescribeHeapType(HeapType type) const override;
+  bool ChoosesAddresses() const override { return sharing_ == GpuSharing::kIpc; }
+  GpuSharing sharing() const override { return sharing_; }
   Result<std::unique_ptr<DeviceMemory>> Allocate(std::uint64_t bytes, HeapType type) override;
   Result<std::unique_ptr<DeviceMemory>> Import(UniqueFd descriptor, std::uint64_t bytes) override;
   Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
@@ -35,12 +38,14 @@ class CudaRuntime final : public DeviceRuntime {
  private:
   explicit CudaRuntime(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
   Status Examine();
+  Status ChooseSharing(GpuSharing wanted);
 
   std::shared_ptr<CudaDevice> device_;
   std::unique_ptr<CudaKernels> kernels_;
   std::string name_;
   std::string bus_id_;
   int driver_version_ = 0;
+  GpuSharing sharing_ = GpuSharing::kFd;
   std::uint64_t memory_bytes_ = 0;
   std::uint64_t granularity_ = 0;
 };

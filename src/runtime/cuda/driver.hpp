@@ -34,6 +34,7 @@ using Library = LibraryRecord*;
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kErrorOutOfMemory = 2;
 inline constexpr Code kErrorNotFound = 500;
+inline constexpr Code kErrorPeerAccessAlreadyEnabled = 704;
 
 inline constexpr int kAttributeMultiprocessors = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 inline constexpr int kAttributeVmmSupported =
@@ -57,6 +58,10 @@ struct AllocationProperties {
   } flags;
 };
 static_assert(sizeof(AllocationProperties) == 32, "CUmemAllocationProp");
+struct IpcHandle {  // CUipcMemHandle
+  char reserved[64] = {};
+};
+inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
 struct AccessDescription {
   Location location;
   int flags = 3;  // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -125,6 +130,12 @@ static_assert(sizeof(LaunchConfig) == 56, "CUlaunchConfig");
   ROW(unmap, "cuMemUnmap", (DevicePointer, std::size_t))                                          \
   ROW(set_access, "cuMemSetAccess",                                                               \
       (DevicePointer, std::size_t, const AccessDescription*, std::size_t))                        \
+  ROW(memory_allocate, "cuMemAlloc_v2", (DevicePointer*, std::size_t))                            \
+  ROW(memory_free, "cuMemFree_v2", (DevicePointer))                                               \
+  ROW(ipc_get, "cuIpcGetMemHandle", (IpcHandle*, DevicePointer))                                  \
+  ROW(ipc_open, "cuIpcOpenMemHandle_v2", (DevicePointer*, IpcHandle, unsigned))                   \
+  ROW(ipc_close, "cuIpcCloseMemHandle", (DevicePointer))                                          \
+  ROW(enable_peer_access, "cuCtxEnablePeerAccess", (Context, unsigned))                           \
   ROW(stream_create, "cuStreamCreate", (Stream*, unsigned))                                       \
   ROW(stream_destroy, "cuStreamDestroy_v2", (Stream))                                             \
   ROW(stream_synchronize, "cuStreamSynchronize", (Stream))                                        \
