@@ -55,7 +55,7 @@ MORI_DEVICE_FN void MeetAfterGrid() {
   BlockSync();
   if (ThreadInBlock() != 0) return;
   u64* done = &SyncWordsOf(MyPe())->blocks_done;
-  FenceSystem();  // pairs with the fence of the last block, behind the same word
+  FenceRelease();  // pairs with the fence of the last block, behind the same word
   if (FetchAdd(done, u64{1}) + 1 < BlocksInGrid()) return;
   FenceSystem();
   StoreRelaxed(done, u64{0});  // for the next kernel of the stream
@@ -99,7 +99,7 @@ MORI_KERNEL MoriShmemWait(const u64* sig_addr, int compare, u64 value) {
   SignalWaitUntil<Thread>(sig_addr, static_cast<Compare>(compare), value);
 }
 
-MORI_KERNEL MoriShmemFence() { FenceSystem(); }
+MORI_KERNEL MoriShmemFence() { FenceRelease(); }
 
 /// On a word that is mapped here, with the order that the host's atomics have.
 MORI_KERNEL MoriShmemAtomic(int operation, int bytes, void* word, u64 value, u64 expected,

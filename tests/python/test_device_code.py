@@ -338,7 +338,8 @@ EXIT = r"(@\S+ )?ret\b|s_endpgm"
 
 def ptx_orders() -> list[Order]:
     data = r"(@\S+ )?st\.(?!relaxed|param)|(@\S+ )?call\b.*CopyAny"
-    fence = r"fence\.(acq_rel|sc)\.sys$"
+    fence = r"fence\.(release|acq_rel|sc)\.sys$"
+    both = r"fence\.(acq_rel|sc)\.sys$"
     block = r"barrier\.sync 0$"
     warp = r"bar\.warp\.sync 0xffffffff$"
     set_signal = r"st\.relaxed\.sys\.(global\.)?b64 "
@@ -351,6 +352,7 @@ def ptx_orders() -> list[Order]:
         Order("before a signal set", "SignalOp", byte_store, fence, set_signal),
         Order("before a signal added", "SignalOp", byte_store, fence, add_signal),
         Order("fence", f"{COMPLETION}{ANY_SCOPE}(_pe)?", byte_store, fence, byte_store),
+        Order("fence acquires", f"Fence{ANY_SCOPE}", byte_store, both, byte_store),
         Order("before epochs", MEETING + ANY_SCOPE, byte_store, fence, set_signal),
         Order("behind epochs", MEETING + ANY_SCOPE, set_signal, acquire, byte_load, True),
         Order("data, epochs", COLLECTIVE + ANY_SCOPE, data, fence, set_signal),
@@ -389,7 +391,7 @@ def amd_orders(gpu: str) -> list[Order]:
         Order("data, signal added", PUT_SIGNAL + ANY_SCOPE, data, release, add),
         Order("before a signal added", "SignalOp", byte_store, release, add),
         Order("fence", f"{COMPLETION}{ANY_SCOPE}(_pe)?", byte_store, release, byte_store),
-        Order("fence acquires", f"{COMPLETION}{ANY_SCOPE}(_pe)?", byte_store, acquire, byte_store),
+        Order("fence acquires", f"Fence{ANY_SCOPE}", byte_store, acquire, byte_store),
         Order("before epochs", MEETING + ANY_SCOPE, byte_store, release, epoch),
         Order("behind polls", MEETING + ANY_SCOPE, poll, acquire, byte_load, True),
         Order("wait", f"{WAIT}{ANY_SCOPE}(_u32|_u64)?", poll, acquire, store),
@@ -439,7 +441,7 @@ def ptx_scope_faults(text: str) -> list[str]:
         if words[0] in ("atom", "red"):
             return {"relaxed", "sys"} <= set(words)
         if words[0] in ("fence", "membar"):
-            return words in (["fence", "acq_rel", "sys"], ["fence", "sc", "sys"])
+            return len(words) == 3 and words[1] in ("release", "acq_rel", "sc") and words[2] == "sys"
         ordered = {"relaxed", "acquire", "release"} & set(words)
         return "sys" in words if ordered else not {"cta", "cluster", "gpu", "mmio"} & set(words)
 
@@ -459,6 +461,7 @@ def test_ptx_is_at_system_scope(builds: Builds, compiler: str) -> None:
     [
         (r"fence\.", ".sys", ".gpu"),
         (r"fence\.", ".acq_rel", ".acquire"),
+        (r"fence\.", ".acq_rel.sys", ".release.gpu"),
         (r"fence\.", "fence.acq_rel.sys", "membar.gl"),
         (r"atom\.", ".sys", ".gpu"),
         (r"atom\.", ".sys", ""),

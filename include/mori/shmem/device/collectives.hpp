@@ -20,7 +20,7 @@ MORI_DEVICE_FN void MeetBy(u32 my_pe, u32 n_pes, SyncOf sync_of) {
   const u64 epoch = rank < n_pes ? LoadRelaxed(mine->epochs + my_pe) + 1 : 0;
   Scope::Sync();
   if (rank < n_pes) {
-    FenceSystem();
+    FenceRelease();
     for (u32 pe = rank; pe < n_pes; pe += Scope::Size())
       StoreRelaxed(sync_of(pe)->epochs + my_pe, epoch);
     for (u32 pe = rank; pe < n_pes; pe += Scope::Size())

@@ -60,9 +60,19 @@ MORI_PTX_WORD(u64, "64", "l")
 #undef MORI_PTX_WORD
 #undef MORI_PTX_ATOMIC
 
-/// What this thread, and who synchronised with it, stored before is visible to all of the system
+/// What this thread, and who synchronised with it, did before is visible to all of the system
 /// before what it stores after. Cumulative: a barrier of the block and one thread's fence serve the
-/// block.
+/// block. It leaves the L1 cache as it is, so what is loaded after may be older; PTX ISA 8.6,
+/// sm_90.
+MORI_DEVICE_FN void FenceRelease() {
+#if __CUDA_ARCH__ >= 900 && defined(__CUDACC_VER_MAJOR__) && \
+    __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1208
+  asm volatile("fence.release.sys;" ::: "memory");
+#else
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+#endif
+}
+/// The same, and what is loaded after is no older than what was loaded before.
 MORI_DEVICE_FN void FenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 // Bulk data, which fences order. `LoadBulk` is for what this PE has; `LoadFresh` passes by the L1
@@ -147,13 +157,17 @@ MORI_DEVICE_FN void Drain() {
 #endif
 }
 #define MORI_SCOPED(name, ...) __scoped_atomic_##name(__VA_ARGS__, __MEMORY_SCOPE_SYSTEM)
-MORI_DEVICE_FN void FenceSystem() {
+MORI_DEVICE_FN void FenceRelease() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
   Drain();
+}
+MORI_DEVICE_FN void FenceSystem() {
+  FenceRelease();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
 }
 #else
 #define MORI_SCOPED(name, ...) __atomic_##name(__VA_ARGS__)
+MORI_DEVICE_FN void FenceRelease() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 MORI_DEVICE_FN void FenceSystem() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 #endif
 
@@ -171,7 +185,7 @@ MORI_DEVICE_FN void StoreRelaxed(T* p, T v) {
 }
 template <typename T>
 MORI_DEVICE_FN void StoreRelease(T* p, T v) {
-  FenceSystem();
+  FenceRelease();
   MORI_SCOPED(store_n, p, v, __ATOMIC_RELAXED);
 }
 template <typename T>

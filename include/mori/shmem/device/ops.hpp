@@ -11,7 +11,8 @@
 //   the call. `Put` and `Get` are complete for the scope on return: its threads may write to the
 //   source, or read the destination. `PutNbi` and `GetNbi` are so after the scope's `Quiet`.
 // - Others see a put after the scope's `Quiet`, after a put-with-signal by its signal, or after a
-//   barrier. `Fence` orders the scope's puts and atomics before its later ones, to any PE.
+//   barrier. `Fence` orders the scope's puts and atomics before its later ones, to any PE; and it
+//   acquires: behind an atomic that has found what it waited for, it orders later loads.
 // - A signal is stored after a fence that is cumulative over the scope; waits, tests and fetches of
 //   a signal acquire: who sees the signal sees the data.
 // - Atomics are single copies at system scope, for all GPUs and CPUs of the node, and order nothing
@@ -104,17 +105,17 @@ MORI_DEVICE_FN T G(const T* source, int pe) {
 
 // ---- order and completion
 
-/// What the scope put before comes before what it puts afterwards.
+/// What the scope put before comes before what it puts afterwards. It acquires, too.
 template <typename Scope>
 MORI_DEVICE_FN void Fence() {
   Scope::Sync();
   FenceSystem();
 }
-/// What the scope put before is there, on all PEs.
+/// What the scope put before is there, on all PEs. It does not acquire.
 template <typename Scope>
 MORI_DEVICE_FN void Quiet() {
   Scope::Sync();
-  FenceSystem();
+  FenceRelease();
 }
 /// The same on `pe`.
 template <typename Scope>
@@ -187,7 +188,7 @@ MORI_DEVICE_FN const u64* SignalWord(const Word* sig_addr) {
 template <typename Word>
 MORI_DEVICE_FN void PostSignal(Word* sig_addr, u64 signal, Signal op, int pe) {
   u64* word = SignalWord(Ptr(sig_addr, pe));
-  FenceSystem();  // pairs with the acquiring load of who waits for the signal
+  FenceRelease();  // pairs with the acquiring load of who waits for the signal
   if (op == Signal::kSet) {
     StoreRelaxed(word, signal);
   } else {
