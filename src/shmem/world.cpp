@@ -260,6 +260,12 @@ void World::Publish() {
         FormatByteSize(*wanted), FormatByteSize(ChunkBytes(config_, *runtime_)),
         FormatByteSize(runtime_->GranularityBytes()));
   }
+  if (rank_ == 0 && config_.gpu_sharing == GpuSharing::kAuto &&
+      runtime_->sharing() == GpuSharing::kIpc) {
+    LogInfo(
+        "GPU memory is shared by IPC handle (MORI_SHMEM_GPU_SHARING): the device cannot share it "
+        "by file descriptor");
+  }
   LogInfo("ready: {} backend, {} heap of {} ({}), {} PE{} on this node",
           BackendName(runtime_->backend()), HeapModeName(heap_->mode()),
           FormatByteSize(heap_->bytes()), HeapTypeName(config_.heap_type), node_pes_.size(),
