@@ -52,6 +52,7 @@ struct Grid {
 
 /// The end of a grid's puts: the last block to come here meets the other PEs.
 MORI_DEVICE_FN void MeetAfterGrid() {
+  if (BlocksInGrid() == 1) return Meet<Block>();
   BlockSync();
   if (ThreadInBlock() != 0) return;
   u64* done = &SyncWordsOf(MyPe())->blocks_done;
@@ -112,21 +113,26 @@ MORI_KERNEL MoriShmemAtomic(int operation, int bytes, void* word, u64 value, u64
 }
 
 MORI_KERNEL MoriShmemBroadcast(void* dest, const void* source, u64 bytes, int root) {
+  AwaitStream();
   BroadcastPuts<Grid>(dest, source, bytes, root);
   MeetAfterGrid();
 }
 MORI_KERNEL MoriShmemFCollect(void* dest, const void* source, u64 bytes) {
+  AwaitStream();
   FCollectPuts<Grid>(dest, source, bytes);
   MeetAfterGrid();
 }
 MORI_KERNEL MoriShmemAllToAll(void* dest, const void* source, u64 bytes) {
+  AwaitStream();
   AllToAllPuts<Grid>(dest, source, bytes);
   MeetAfterGrid();
 }
 
-// Reductions: the sources are ready, a kernel before this one has seen to it.
+// Reductions. One block sees by itself that all sources are ready; before more, a kernel has.
 #define MORI_REDUCE(name, Op, type)                                           \
   MORI_KERNEL MoriShmem##Op##_##name(void* dest, const void* source, u64 n) { \
+    AwaitStream();                                                            \
+    if (BlocksInGrid() == 1) Meet<Block>();                                   \
     ReducePuts<Grid, Op>(static_cast<type*>(dest), static_cast<const type*>(source), n); \
     MeetAfterGrid();                                                          \
   }

@@ -47,27 +47,19 @@ class DeviceStreams final : public Streams {
 
   Status Broadcast(void* dest, const void* source, std::uint64_t bytes, int root,
                    void* stream) override {
-    return Posted(kernels_.Launch(Name::kBroadcast, Blocks(bytes), kThreads, stream, dest, source,
-                                  bytes, root),
-                  stream);
+    return LaunchGrid(Name::kBroadcast, Blocks(bytes), stream, dest, source, bytes, root);
   }
   Status FCollect(void* dest, const void* source, std::uint64_t bytes, void* stream) override {
-    return Posted(
-        kernels_.Launch(Name::kFCollect, Blocks(bytes), kThreads, stream, dest, source, bytes),
-        stream);
+    return LaunchGrid(Name::kFCollect, Blocks(bytes), stream, dest, source, bytes);
   }
   Status AllToAll(void* dest, const void* source, std::uint64_t bytes, void* stream) override {
-    return Posted(
-        kernels_.Launch(Name::kAllToAll, Blocks(bytes), kThreads, stream, dest, source, bytes),
-        stream);
+    return LaunchGrid(Name::kAllToAll, Blocks(bytes), stream, dest, source, bytes);
   }
   Status Reduce(void* dest, const void* source, std::uint64_t count, ElementType type, ReduceOp op,
                 void* stream) override {
-    MORI_RETURN_IF_ERROR(Meet(stream));  // the sources are ready
-    const std::uint64_t bytes = count * ElementBytes(type) / world_size_;
-    return Posted(
-        kernels_.LaunchReduce(type, op, Blocks(bytes), kThreads, stream, dest, source, count),
-        stream);
+    const unsigned blocks = Blocks(count * ElementBytes(type) / world_size_);
+    if (blocks > 1) MORI_RETURN_IF_ERROR(Meet(stream));  // the sources are ready
+    return LaunchGrid(LibraryKernels::ReduceName(type, op), blocks, stream, dest, source, count);
   }
   Status Complete() override { return device_.AwaitPosted(); }
 
@@ -92,8 +84,14 @@ class DeviceStreams final : public Streams {
     const std::uint64_t wanted = bytes / (kThreads * kBytesPerThread) + 1;
     return static_cast<unsigned>(std::min<std::uint64_t>(wanted, device_.multiprocessors()));
   }
-  Status Posted(Status launched, void* stream) {
-    return launched.ok() ? device_.NotePosted(stream) : launched;
+  /// One block starts early. Many would take the multiprocessors, while they wait, from kernels of
+  /// other PEs on this device, which what they wait for may need.
+  template <typename... Arguments>
+  Status LaunchGrid(Name name, unsigned blocks, void* stream, Arguments... arguments) {
+    MORI_RETURN_IF_ERROR(blocks == 1
+                             ? kernels_.LaunchEarly(name, kThreads, stream, arguments...)
+                             : kernels_.Launch(name, blocks, kThreads, stream, arguments...));
+    return device_.NotePosted(stream);
   }
 
   const LibraryKernels& kernels_;

@@ -35,21 +35,21 @@ class LibraryKernels {
   template <typename... Arguments>
   Status Launch(Name name, unsigned blocks, unsigned threads, void* stream,
                 Arguments... arguments) const {
-    return LaunchAt(static_cast<std::size_t>(name), blocks, threads, stream, arguments...);
+    std::array<void*, sizeof...(arguments) + 1> addresses = {&arguments..., nullptr};
+    return device_->Launch(kernels_[static_cast<std::size_t>(name)], blocks, threads,
+                           addresses.data(), stream);
   }
-  /// Of a kernel that waits by itself for what was on the stream before.
+  /// One block of a kernel that waits by itself for what was on the stream before.
   template <typename... Arguments>
   Status LaunchEarly(Name name, unsigned threads, void* stream, Arguments... arguments) const {
     std::array<void*, sizeof...(arguments) + 1> addresses = {&arguments..., nullptr};
     return device_->LaunchEarly(kernels_[static_cast<std::size_t>(name)], 1, threads,
                                 addresses.data(), stream);
   }
-  template <typename... Arguments>
-  Status LaunchReduce(ElementType type, ReduceOp op, unsigned blocks, unsigned threads,
-                      void* stream, Arguments... arguments) const {
-    const auto at = static_cast<std::size_t>(Name::kReduce) +
-                    kOperations * static_cast<std::size_t>(type) + static_cast<std::size_t>(op);
-    return LaunchAt(at, blocks, threads, stream, arguments...);
+  static Name ReduceName(ElementType type, ReduceOp op) {
+    return static_cast<Name>(static_cast<std::size_t>(Name::kReduce) +
+                             kOperations * static_cast<std::size_t>(type) +
+                             static_cast<std::size_t>(op));
   }
 
  private:
@@ -59,13 +59,6 @@ class LibraryKernels {
       static_cast<std::size_t>(Name::kReduce) + kOperations * kTypes;
 
   LibraryKernels(DeviceKernels* device, void* module) : device_(device), module_(module) {}
-
-  template <typename... Arguments>
-  Status LaunchAt(std::size_t at, unsigned blocks, unsigned threads, void* stream,
-                  Arguments... arguments) const {
-    std::array<void*, sizeof...(arguments) + 1> addresses = {&arguments..., nullptr};
-    return device_->Launch(kernels_[at], blocks, threads, addresses.data(), stream);
-  }
 
   DeviceKernels* device_;
   void* module_;

@@ -71,21 +71,34 @@ TEST_F(DeviceStreamsTest, AGridIsAsLargeAsItsBytesAndNoLargerThanTheDevice) {
   EXPECT_TRUE(streams->FCollect(&word, &word, 100'000, nullptr).ok());
   EXPECT_TRUE(streams->AllToAll(&word, &word, 1 << 30, nullptr).ok());
   EXPECT_THAT(device.calls,
-              ElementsAre("MoriShmemBroadcast<1,512>", "posted", "MoriShmemFCollect<2,512>",
+              ElementsAre("early MoriShmemBroadcast<1,512>", "posted", "MoriShmemFCollect<2,512>",
                           "posted", "MoriShmemAllToAll<4,512>", "posted"));
 }
 
-TEST_F(DeviceStreamsTest, AReductionMeetsFirstAndTakesTheKernelOfItsTypeAndOperation) {
+TEST_F(DeviceStreamsTest, AReductionTakesTheKernelOfItsTypeAndOperation) {
   const auto streams = Make(2);
   EXPECT_TRUE(
       streams->Reduce(&word, &word, 10, ElementType::kUint64, ReduceOp::kMin, nullptr).ok());
   EXPECT_TRUE(
       streams->Reduce(&word, &word, 10, ElementType::kFloat64, ReduceOp::kMax, nullptr).ok());
   EXPECT_TRUE(streams->Reduce(&word, &word, 10, ElementType::kInt32, ReduceOp::kSum, nullptr).ok());
+  EXPECT_THAT(device.calls, ElementsAre("early MoriShmemMin_u64<1,512>", "posted",
+                                        "early MoriShmemMax_f64<1,512>", "posted",
+                                        "early MoriShmemSum_i32<1,512>", "posted"));
+}
+
+/// One block meets by itself.
+TEST_F(DeviceStreamsTest, AReductionOfManyBlocksMeetsFirst) {
+  const auto streams = Make(2);
+  constexpr std::uint64_t kCount = 2 * 65'536 / sizeof(float);  // each PE combines half of it
+  EXPECT_TRUE(
+      streams->Reduce(&word, &word, kCount - 2, ElementType::kFloat32, ReduceOp::kSum, nullptr)
+          .ok());
+  EXPECT_TRUE(
+      streams->Reduce(&word, &word, kCount, ElementType::kFloat32, ReduceOp::kSum, nullptr).ok());
   EXPECT_THAT(device.calls,
-              ElementsAre("early MoriShmemMeetFew<1,32>", "MoriShmemMin_u64<1,512>", "posted",
-                          "early MoriShmemMeetFew<1,32>", "MoriShmemMax_f64<1,512>", "posted",
-                          "early MoriShmemMeetFew<1,32>", "MoriShmemSum_i32<1,512>", "posted"));
+              ElementsAre("early MoriShmemSum_f32<1,512>", "posted", "early MoriShmemMeetFew<1,32>",
+                          "MoriShmemSum_f32<2,512>", "posted"));
 }
 
 TEST_F(DeviceStreamsTest, AnAtomicOfTheHostReturnsWhatTheKernelFound) {

@@ -115,13 +115,58 @@ struct Max {
   }
 };
 
-template <typename T>
-MORI_DEVICE_FN T LoadElement(const T* p) {
-  return FromWord<T>(LoadFresh(AsWord(p)));
+/// `Op` on each element of type `T` in what is loaded at a time.
+template <typename Op, typename T, typename Unit>
+MORI_DEVICE_FN Unit Combine(const Unit& a, const Unit& b) {
+  struct Elements {
+    T of[sizeof(Unit) / sizeof(T)];
+  };
+  Elements left = __builtin_bit_cast(Elements, a);
+  const Elements right = __builtin_bit_cast(Elements, b);
+  MORI_UNROLL
+  for (u64 i = 0; i < sizeof(Unit) / sizeof(T); ++i) left.of[i] = Op::Of(left.of[i], right.of[i]);
+  return __builtin_bit_cast(Unit, left);
 }
-template <typename T>
-MORI_DEVICE_FN void StoreElement(T* p, T element) {
-  StoreBulk(AsWord(p), ToWord(element));
+
+/// Combines elements [start, end) of all PEs, whole units, and puts the result to all.
+template <typename Scope, typename Op, typename Unit, typename T>
+MORI_DEVICE_FN void ReduceUnits(T* dest, const T* source, u64 start, u64 end) {
+  constexpr int kUnroll = 2;
+  constexpr int kPesAtATime = 4;  // their loads are under way together
+  constexpr u64 kElements = sizeof(Unit) / sizeof(T);
+  const u64 step = kElements * Scope::Size();
+  const int n_pes = NPes();
+  MORI_NO_UNROLL
+  for (u64 i = start + kElements * Scope::Rank(); i < end; i += kUnroll * step) {
+    // The first again where there is none: no branches between the loads.
+    const auto at = [&](int k) { return i + k * step < end ? i + k * step : i; };
+    Unit values[kUnroll]{};
+    MORI_NO_UNROLL
+    for (int first = 0; first < n_pes; first += kPesAtATime) {
+      Unit found[kPesAtATime][kUnroll]{};
+      MORI_UNROLL
+      for (int n = 0; n < kPesAtATime; ++n) {
+        if (first + n >= n_pes) break;
+        MORI_UNROLL
+        for (int k = 0; k < kUnroll; ++k)
+          found[n][k] = LoadFresh(reinterpret_cast<const Unit*>(Ptr(source + at(k), first + n)));
+      }
+      MORI_UNROLL
+      for (int n = 0; n < kPesAtATime; ++n) {
+        if (first + n >= n_pes) break;
+        MORI_UNROLL
+        for (int k = 0; k < kUnroll; ++k)
+          values[k] = first + n == 0 ? found[n][k] : Combine<Op, T>(values[k], found[n][k]);
+      }
+    }
+    for (int n = 0; n < n_pes; ++n) {
+      MORI_UNROLL
+      for (int k = 0; k < kUnroll; ++k) {
+        if (i + k * step < end)
+          StoreBulk(reinterpret_cast<Unit*>(Ptr(dest + i + k * step, NthPe(n))), values[k]);
+      }
+    }
+  }
 }
 
 /// The stores of a reduction whose sources are ready on all PEs: this PE combines its part of the
@@ -129,31 +174,17 @@ MORI_DEVICE_FN void StoreElement(T* p, T element) {
 /// `dest` may be `source`.
 template <typename Scope, typename Op, typename T>
 MORI_DEVICE_FN void ReducePuts(T* dest, const T* source, u64 count) {
-  constexpr int kUnroll = 4;
+  constexpr u64 kWide = sizeof(Vector16) / sizeof(T);
   const u64 n_pes = static_cast<u64>(NPes());
-  const u64 part = (count + n_pes - 1) / n_pes;
-  const u64 start = part * static_cast<u64>(MyPe());
+  const u64 part = (count + n_pes * kWide - 1) / (n_pes * kWide) * kWide;
+  const u64 before = part * static_cast<u64>(MyPe());
+  const u64 start = before < count ? before : count;
   const u64 end = start + part < count ? start + part : count;
-  const u64 size = Scope::Size();
-  MORI_NO_UNROLL
-  for (u64 i = start + Scope::Rank(); i < end; i += kUnroll * size) {
-    // The first again where there is none: no branches between the loads.
-    const auto at = [&](int k) { return i + k * size < end ? i + k * size : i; };
-    T values[kUnroll];
-    MORI_UNROLL
-    for (int k = 0; k < kUnroll; ++k) values[k] = LoadElement(Ptr(source + at(k), 0));
-    for (int pe = 1; pe < NPes(); ++pe) {
-      MORI_UNROLL
-      for (int k = 0; k < kUnroll; ++k)
-        values[k] = Op::Of(values[k], LoadElement(Ptr(source + at(k), pe)));
-    }
-    for (int n = 0; n < NPes(); ++n) {
-      MORI_UNROLL
-      for (int k = 0; k < kUnroll; ++k) {
-        if (i + k * size < end) StoreElement(Ptr(dest + i + k * size, NthPe(n)), values[k]);
-      }
-    }
-  }
+  const bool is_wide =
+      (reinterpret_cast<u64>(dest) | reinterpret_cast<u64>(source)) % sizeof(Vector16) == 0;
+  const u64 wide_end = is_wide ? start + (end - start) / kWide * kWide : start;
+  ReduceUnits<Scope, Op, Vector16>(dest, source, start, wide_end);
+  ReduceUnits<Scope, Op, WordOf<T>>(dest, source, wide_end, end);
 }
 
 /// Combines `count` elements of 4 or 8 bytes of all PEs with `Op` (`Sum`, `Min` or `Max`), in the
