@@ -8,13 +8,11 @@
 
 namespace mori::bench {
 
-inline std::string Name(const std::string& what, u64 a) { return what + "/" + std::to_string(a); }
-inline std::string Name(const std::string& what, u64 a, u64 b) { return Name(Name(what, a), b); }
-
 template <class L>
 class Figures {
  public:
-  explicit Figures(const Stage& stage) : stage_(stage) {}
+  /// Data of different `salt`s, some thousands apart, are different.
+  explicit Figures(const Stage& stage, u32 salt = 0) : stage_(stage), salt_(salt) {}
 
   void All(const Options& options) {
     if (options.Wants("words")) WordFigures();
@@ -38,30 +36,6 @@ class Figures {
         for (const u64 bytes : {u64{8}, 16 * kKiB}) SignalFigure(threads, bytes);
       }
     }
-  }
-
- private:
-  /// 8, and the powers of 4 from 16 on.
-  static std::vector<u64> Sizes(u64 most) {
-    std::vector<u64> sizes = {8};
-    for (u64 bytes = 16; bytes <= most; bytes *= 4) sizes.push_back(bytes);
-    return sizes;
-  }
-
-  void Add(const std::string& name, const char* unit, const std::vector<double>& values) {
-    stage_.report->Add(name, unit, values);
-  }
-
-  /// The near side measures while the far side sleeps.
-  template <class Prepare, class Measure, class Check>
-  void OneSided(Prepare prepare, Measure measure, Check check) {
-    ++salt_;
-    prepare();
-    stage_.Meet();
-    stage_.OnNear(measure);
-    stage_.Meet();
-    check();
-    stage_.Meet();
   }
 
   void WordFigures() {
@@ -199,10 +173,6 @@ class Figures {
              },
              [&] { stage_.OnFar([&] { far.RequireFilled(name, far.dest, bytes, salt_); }); });
   }
-  void PreparePut(u64 bytes) {
-    stage_.OnNear([&] { stage_.near.FillWith(stage_.near.source, bytes, salt_); });
-    stage_.OnFar([&] { stage_.far.Clear(stage_.far.dest, bytes); });
-  }
 
   void SignalFigure(unsigned threads, u64 bytes) {
     constexpr int kRounds = 1000;
@@ -246,8 +216,30 @@ class Figures {
     stage_.Meet();
   }
 
+ private:
+  void Add(const std::string& name, const char* unit, const std::vector<double>& values) {
+    stage_.report->Add(name + stage_.suffix, unit, values);
+  }
+
+  /// The near side measures while the far side sleeps.
+  template <class Prepare, class Measure, class Check>
+  void OneSided(Prepare prepare, Measure measure, Check check) {
+    ++salt_;
+    prepare();
+    stage_.Meet();
+    stage_.OnNear(measure);
+    stage_.Meet();
+    check();
+    stage_.Meet();
+  }
+
+  void PreparePut(u64 bytes) {
+    stage_.OnNear([&] { stage_.near.FillWith(stage_.near.source, bytes, salt_); });
+    stage_.OnFar([&] { stage_.far.Clear(stage_.far.dest, bytes); });
+  }
+
   const Stage& stage_;
-  u32 salt_ = 0;
+  u32 salt_;
 };
 
 }  // namespace mori::bench

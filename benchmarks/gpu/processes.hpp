@@ -1,62 +1,19 @@
-// PEs as processes of one program, that end together: options, start, a meeting place, and failure.
+// PEs as processes of one program, or as its threads, that end together.
 #pragma once
 
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <new>
-#include <string>
+#include <thread>
+
+#include "crew.hpp"
 
 namespace mori::bench {
 
-/// Ends the process with status 1 and `what` unless `holds`; PE 0 then ends the others.
-inline void Require(bool holds, const std::string& what) {
-  if (holds) return;
-  std::fprintf(stderr, "BAD %s\n", what.c_str());
-  std::fflush(nullptr);
-  ::_exit(1);
-}
-
-struct Options {
-  int pes = 2;
-  unsigned limit_s = 60;
-  std::string json;
-  std::string only;  ///< groups of figures, separated by commas; all if empty
-
-  static Options Parse(int argc, char** argv) {
-    Options options;
-    for (int i = 1; i < argc; i += 2) {
-      const std::string name = argv[i];
-      Require(i + 1 < argc, "--pes N --json FILE --only GROUP,GROUP --limit SECONDS");
-      if (name == "--pes") {
-        options.pes = std::atoi(argv[i + 1]);
-      } else if (name == "--json") {
-        options.json = argv[i + 1];
-      } else if (name == "--only") {
-        options.only = argv[i + 1];
-      } else if (name == "--limit") {
-        options.limit_s = static_cast<unsigned>(std::atoi(argv[i + 1]));
-      } else {
-        Require(false, "unknown option " + name);
-      }
-    }
-    Require(options.pes >= 2 && options.pes <= 64, "--pes: 2 to 64");
-    return options;
-  }
-  bool Wants(const std::string& group) const {
-    return only.empty() || ("," + only + ",").find("," + group + ",") != std::string::npos;
-  }
-};
-
 /// PE 0 is the process that called `Start()`; it outlives the others.
-class Processes {
+class Processes : public Crew {
  public:
   /// Forks: nothing may have touched CUDA. After `limit_s` seconds, or when one of them fails, all
   /// are ended with status 1.
@@ -80,40 +37,16 @@ class Processes {
       children_[n_children_] = pid;
       n_children_ = n_children_ + 1;
     }
-    struct sigaction action {};
-    action.sa_flags = SA_RESTART;
-    action.sa_handler = &OnAlarm;
-    ::sigaction(SIGALRM, &action, nullptr);
-    action.sa_handler = &OnChild;
-    ::sigaction(SIGCHLD, &action, nullptr);
+    Handle(SIGALRM, [](int) { EndAll("BAD no end in time\n"); });
+    Handle(SIGCHLD, &OnChild);
     OnChild(SIGCHLD);
     ::alarm(limit_s);
     return {0, size, shared};
   }
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-
-  /// Returns once all have called it. Sleeps meanwhile: the GPU and the CPUs are for who measures.
-  void Meet() {
-    const unsigned mine = shared_->arrived.fetch_add(1) + 1;
-    const unsigned size = static_cast<unsigned>(size_);
-    const unsigned all = (mine + size - 1) / size * size;
-    while (shared_->arrived.load() < all) ::usleep(20);
-  }
-  /// What PE 0 passes, to all.
-  template <typename T>
-  void FromFirst(T* value) {
-    static_assert(sizeof(T) <= sizeof(Shared::message));
-    if (rank_ == 0) std::memcpy(shared_->message, value, sizeof(T));
-    Meet();
-    std::memcpy(value, shared_->message, sizeof(T));
-    Meet();
-  }
-
   /// Waits for the others, and returns the status to end with.
   int End() {
-    while (rank_ == 0) {
+    while (rank() == 0) {
       bool all_gone = true;
       for (int i = 0; i < n_children_; ++i) all_gone = all_gone && children_[i] == 0;
       if (all_gone) break;
@@ -123,21 +56,15 @@ class Processes {
   }
 
  private:
-  struct Shared {
-    std::atomic<unsigned> arrived{0};
-    unsigned char message[4000];
-  };
-  Processes(int rank, int size, Shared* shared) : rank_(rank), size_(size), shared_(shared) {}
+  using Crew::Crew;
 
   static void EndAll(const char* why) {
-    const ssize_t written = ::write(STDERR_FILENO, why, std::strlen(why));
-    static_cast<void>(written);
+    WriteError(why);
     for (int i = 0; i < n_children_; ++i) {
       if (children_[i] != 0) ::kill(children_[i], SIGKILL);
     }
     ::_exit(1);
   }
-  static void OnAlarm(int) { EndAll("BAD no end in time\n"); }
   static void OnChild(int) {
     for (int i = 0; i < n_children_; ++i) {
       int status = 0;
@@ -147,12 +74,26 @@ class Processes {
     }
   }
 
-  static inline volatile pid_t children_[64];
+  static inline volatile pid_t children_[kMostPes];
   static inline volatile int n_children_ = 0;
-
-  int rank_;
-  int size_;
-  Shared* shared_;
 };
+
+/// Runs `pe(crew)` as each PE, in a process or a thread of its own as the options say. Returns the
+/// status to end with, in the processes of the other PEs too.
+template <class Pe>
+int RunPes(const Options& options, Pe pe) {
+  if (!options.as_threads) {
+    Processes processes = Processes::Start(options.pes, options.limit_s);
+    pe(processes);
+    return processes.End();
+  }
+  EndAfter(options.limit_s);
+  Crew::Shared shared{};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < options.pes; ++rank)
+    threads.emplace_back([&, rank] { pe(Crew(rank, options.pes, &shared)); });
+  for (std::thread& thread : threads) thread.join();
+  return 0;
+}
 
 }  // namespace mori::bench

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "processes.hpp"
+#include "options.hpp"
 
 namespace mori::bench {
 

@@ -153,7 +153,7 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _number(row: dict | None) -> str:
+def number(row: dict | None) -> str:
     if row is None:
         return "-"
     if len(row["values"]) == 1:
@@ -169,7 +169,7 @@ def _line(figures: Figures, name: str, gpus: int) -> list[str]:
     reached = goal.is_reached(figures, name) if goal else None
     return [
         f"{title(name)}, {unit.replace('us', 'µs')}",
-        *(_number(row) for row in rows),
+        *(number(row) for row in rows),
         "-" if ratio is None else f"{ratio:.2f} x",
         goal.text if goal else "",
         {True: "yes", False: "NO", None: "not measured" if goal else ""}[reached],
@@ -179,19 +179,25 @@ def _line(figures: Figures, name: str, gpus: int) -> list[str]:
 HEADERS = ["figure", "NVSHMEM", "ours", "bare", "ours/NVSHMEM", "goal", "reached"]
 
 
+def aligned(lines: list[list[str]], left: tuple[int, ...] = (0,)) -> list[str]:
+    """The first line is the head; columns that are not `left` are to the right."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+
+    def join(line: list[str]) -> str:
+        cells = [
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths))
+        ]
+        return "  ".join(cells).rstrip()
+
+    return [join(lines[0]), "  ".join("-" * width for width in widths), *map(join, lines[1:])]
+
+
 def table(results: dict) -> str:
     figures = Figures(results)
     gpus = results["gpus"]
     names = [name for name in figures.names() if name not in BARE_NAMES.values()]
     lines = [HEADERS, *(_line(figures, name, gpus) for name in names)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADERS))]
-
-    def join(line: list[str]) -> str:
-        cells = [
-            cell.rjust(width) if 0 < i < 5 else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(line, widths))
-        ]
-        return "  ".join(cells).rstrip()
 
     machine = results["machine"]
     where = f"{gpus} x {machine['gpu']}" + (", MPS" if results["mps"] else "")
@@ -203,8 +209,7 @@ def table(results: dict) -> str:
     ]
     if results["nvshmem_environment"]:
         text.append(f"NVSHMEM with {' '.join(results['nvshmem_environment'])}")
-    text += ["", join(lines[0]), "  ".join("-" * width for width in widths)]
-    text += [join(line) for line in lines[1:]]
+    text += ["", *aligned(lines, left=(0, 5, 6))]
     checked = [line[-1] for line in lines[1:] if line[-1]]
     text += ["", f"{checked.count('yes')} of {len(checked)} goals are reached."]
     raw = figures.raw()

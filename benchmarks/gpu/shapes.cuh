@@ -4,7 +4,7 @@
 // A library `L` has, for kernels (`pe` is who is reached; addresses are as the library takes them):
 //   P(u64*, u64, pe)  G(const u64*, pe)  FetchAdd(u64*, u64, pe)  Quiet()          of one thread
 //   Put<Scope>(dest, source, bytes, pe)  Get<Scope>(dest, source, bytes, pe)       blocking
-//   PutNbiBlock(dest, source, bytes, pe)
+//   PutNbiBlock(dest, source, bytes, pe)  GetNbiBlock(dest, source, bytes, pe)
 //   PutSignalBlock(dest, source, bytes, u64* signal, u64 value, pe)  WaitSignalBlock(signal, value)
 //   BarrierBlock()  and the collectives, by a block
 #pragma once

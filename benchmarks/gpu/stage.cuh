@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "processes.hpp"
+#include "crew.hpp"
 #include "report.hpp"
 #include "shapes.cuh"
 
@@ -29,6 +29,15 @@ inline constexpr int kMostBlocks = 132;
 inline constexpr int kSamples = 7;
 inline constexpr unsigned char kCleared = 0xee;
 inline constexpr u32 kClearedWord = 0xeeeeeeee;
+
+inline std::string Name(const std::string& what, u64 a) { return what + "/" + std::to_string(a); }
+inline std::string Name(const std::string& what, u64 a, u64 b) { return Name(Name(what, a), b); }
+/// 8, and the powers of 4 from 16 on.
+inline std::vector<u64> Sizes(u64 most) {
+  std::vector<u64> sizes = {8};
+  for (u64 bytes = 16; bytes <= most; bytes *= 4) sizes.push_back(bytes);
+  return sizes;
+}
 
 /// Words of a side that others reach.
 struct Words {
@@ -89,6 +98,24 @@ struct Side {
     return static_cast<double>(end - start) / 1e3;
   }
 
+  /// What `work()` puts on the stream, by the GPU's events.
+  template <class Work>
+  double EventUs(Work work) const {
+    cudaEvent_t start;
+    cudaEvent_t end;
+    BENCH_CUDA(cudaEventCreate(&start));
+    BENCH_CUDA(cudaEventCreate(&end));
+    BENCH_CUDA(cudaEventRecord(start, stream));
+    work();
+    BENCH_CUDA(cudaEventRecord(end, stream));
+    Finish();
+    float ms = 0;
+    BENCH_CUDA(cudaEventElapsedTime(&ms, start, end));
+    BENCH_CUDA(cudaEventDestroy(start));
+    BENCH_CUDA(cudaEventDestroy(end));
+    return static_cast<double>(ms) * 1e3;
+  }
+
   // Data, and whether it is right.
   void FillWith(char* memory, u64 bytes, u32 salt) const {
     Fill<<<1024, 256, 0, stream>>>(reinterpret_cast<u32*>(memory), bytes / sizeof(u32), salt);
@@ -125,8 +152,9 @@ struct Stage {
   Side far;
   bool is_near = false;
   bool is_far = false;
-  Processes* processes = nullptr;  ///< none: one process is both sides
-  Report* report = nullptr;        ///< of the near side
+  const Crew* crew = nullptr;  ///< none: one process is both sides
+  Report* report = nullptr;    ///< of the near side
+  std::string suffix;          ///< of its figures' names
 
   template <class F>
   void OnNear(F f) const {
@@ -141,7 +169,7 @@ struct Stage {
     f();
   }
   void Meet() const {
-    if (processes != nullptr) processes->Meet();
+    if (crew != nullptr) crew->Meet();
   }
 };
 

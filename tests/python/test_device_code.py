@@ -441,7 +441,9 @@ def ptx_scope_faults(text: str) -> list[str]:
         if words[0] in ("atom", "red"):
             return {"relaxed", "sys"} <= set(words)
         if words[0] in ("fence", "membar"):
-            return len(words) == 3 and words[1] in ("release", "acq_rel", "sc") and words[2] == "sys"
+            return (
+                len(words) == 3 and words[1] in ("release", "acq_rel", "sc") and words[2] == "sys"
+            )
         ordered = {"relaxed", "acquire", "release"} & set(words)
         return "sys" in words if ordered else not {"cta", "cluster", "gpu", "mmio"} & set(words)
 
