@@ -6,7 +6,7 @@
 #
 # SHARDS       test programs side by side [3]
 # FILTER       of the tests, as --gtest_filter [all]
-# SANITIZER    0: without compute-sanitizer
+# SANITIZER    which tools of compute-sanitizer run; 0: none [memcheck racecheck synccheck]
 # COMMIT       what is said of the source, where there is no git
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -76,13 +76,27 @@ tests() {
 export -f tests
 export BUILD SHARDS
 
-# Tools that watch every access run kernels one after another: these wait for nobody but the host.
+# Tools that watch every access run kernels one after another: the tests of one PE, but those whose kernels wait for a
+# kernel or a call that comes later.
 sanitizer() {
-  local tool=$1 filter='*PutAndGetAtEveryScopeSizeAndAlignment/staticThreads:*AtomicsReturnWhatWasThere/staticThreads'
-  compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 "$BUILD/tests/gpu_tests" \
-    --gtest_color=no --gtest_filter="$filter" >"$BUILD/$tool.log" 2>&1
-  local status=$?
-  grep -E 'SUMMARY|OK \]|FAILED|SKIPPED' "$BUILD/$tool.log" | sort | uniq -c
+  local tool=$1 shards=$((2 * SHARDS)) shard status=0
+  local filter='*/staticProcesses1-*AWaitEndsWhen*:*WaitingFor*:*AWaitGoesOnWhen*:*AKernelThatSeesTheHostsSignal*'
+  rm -f "$BUILD/$tool".*.log
+  for ((shard = 0; shard < shards; ++shard)); do
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 170 compute-sanitizer --tool "$tool" --target-processes all \
+      --error-exitcode 9 "$BUILD/tests/gpu_tests" --gtest_color=no "--gtest_filter=$filter" >"$BUILD/$tool.$shard.log" 2>&1 &
+  done
+  for ((shard = 0; shard < shards; ++shard)); do
+    wait -n || status=1
+  done
+  grep -hE 'SUMMARY|^\[ +FAILED .* ms\)' "$BUILD/$tool".*.log | sort | uniq -c
+  local passed
+  passed=$(cat "$BUILD/$tool".*.log | grep -cE '^\[ +OK ')
+  printf '%s: %d tests of one PE passed, %d skipped\n' "$tool" "$passed" \
+    "$(cat "$BUILD/$tool".*.log | grep -cE '^\[ +SKIPPED .* ms\)')"
+  ((passed > 0)) || status=1
+  ((status == 0)) || grep -hE -A12 '^========= (Error|Invalid|Barrier|Race|Program)|: Failure' "$BUILD/$tool".*.log |
+    cut -c1-300 | head -n 60
   return "$status"
 }
 export -f sanitizer
@@ -90,12 +104,22 @@ export -f sanitizer
 step 'tests' 480 bash -c tests
 step 'kernels that nvcc links' 180 tests/gpu/linked/run.sh "$BUILD/prefix/lib" "$BUILD/linked"
 step 'documentation' 180 python3 tests/gpu/run_docs.py docs/device.md
+# Says nothing but OK, also at the end of a program that does not finalize.
+tensors() {
+  local said status=0
+  said=$(mori run -n 2 python3 tests/gpu/tensors.py 2>&1) || status=1
+  [[ "$(grep -vcE '(^|\] )PE [01] of 2: OK$' <<<"$said")" == 0 ]] || status=1
+  printf '%s\n' "$said"
+  return "$status"
+}
+export -f tensors
+step 'tensors' 120 env MORI_SHMEM_BACKEND=cuda MORI_SHMEM_HEAP_SIZE=64M MORI_GLOBAL_LOG_LEVEL=WARN bash -c tensors
 gpus=$(nvidia-smi -L | wc -l)
 step "the guide's first method, on $gpus GPU" 180 env -u CUDA_MPS_PIPE_DIRECTORY MORI_SHMEM_BACKEND=cuda MORI_SHMEM_HEAP_SIZE=64M \
   torchrun --nproc-per-node "$gpus" tests/gpu/guide_method1.py
-if [[ "${SANITIZER:-1}" != 0 ]]; then
-  step 'memcheck' 180 env -u CUDA_MPS_PIPE_DIRECTORY bash -c 'sanitizer memcheck'
-  step 'racecheck' 180 env -u CUDA_MPS_PIPE_DIRECTORY bash -c 'sanitizer racecheck'
-fi
+read -ra tools <<<"${SANITIZER-memcheck racecheck synccheck}"
+for tool in "${tools[@]}"; do
+  [[ "$tool" == 0 ]] || step "$tool" 180 env -u CUDA_MPS_PIPE_DIRECTORY bash -c "sanitizer $tool"
+done
 printf '%d steps failed\n' "$failures"
 ((failures == 0))

@@ -16,7 +16,8 @@ namespace {
 using testing::Pe;
 
 class CudaBackend : public testing::CudaPes {};
-INSTANTIATE_TEST_SUITE_P(Heap, CudaBackend, testing::EveryModeAndKind(), testing::NameOfShape);
+INSTANTIATE_TEST_SUITE_P(Heap, CudaBackend, ::testing::ValuesIn(testing::CudaShapes({2})),
+                         testing::NameOfShape);
 
 /// Bytes that tell PE, round and place apart.
 std::vector<std::uint8_t> Pattern(int pe, int round, std::size_t bytes) {

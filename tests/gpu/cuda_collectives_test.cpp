@@ -22,7 +22,9 @@ using testing::Sent;
 
 class CudaCollectives : public testing::CudaKernelPes {};
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaCollectives,
-                         ::testing::ValuesIn(testing::CudaShapes({2, 3, 4})), testing::NameOfShape);
+                         ::testing::ValuesIn(testing::WithEachGpu(testing::CudaShapes({1, 2, 3,
+                                                                                       4}))),
+                         testing::NameOfShape);
 
 /// Runs collectives one after another, each from a fresh source to a fresh destination.
 class ByteCollectives {
@@ -189,8 +191,7 @@ TEST_P(CudaCollectives, TwoHundredOfEachBackToBack) {
               for (const Scope& scope : kScopes) {
                 gpu.cuda.Launch(fmt::format("rounds_{}", scope.name), 1, scope.threads, buffers,
                                 kWords, 200, gpu.errors);
-                PE_CHECK_EQ(gpu.ReadOne(gpu.errors), 0u);
-                PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                gpu.ExpectNoErrors();
               }
               gpu.End();
             }),
@@ -205,8 +206,7 @@ void CheckMeetings(const Pe& pe, int is_sync) {
   for (const Scope& scope : kScopes) {
     gpu.cuda.Launch(fmt::format("meetings_{}", scope.name), 1, scope.threads, is_sync, source, dest,
                     kWords, 1000, gpu.errors);
-    PE_CHECK_EQ(gpu.ReadOne(gpu.errors), 0u);
-    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    gpu.ExpectNoErrors();
   }
   gpu.End();
 }

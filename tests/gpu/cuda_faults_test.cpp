@@ -22,7 +22,7 @@ class CudaFaults : public testing::CudaTest {
  protected:
   void SetUp() override {
     CudaTest::SetUp();
-    if (!IsSkipped() && std::string(MORI_GPU_KERNELS).empty())
+    if (!IsSkipped() && testing::KernelFolder().empty())
       GTEST_SKIP() << "no nvcc to compile kernels with";
   }
   /// Without MPS, under which a fault in one process is a fault in all.

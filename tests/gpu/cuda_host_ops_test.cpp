@@ -17,16 +17,16 @@ using testing::As;
 using testing::Cuda;
 using testing::CudaShape;
 using testing::GpuPe;
+using testing::Left;
 using testing::Pe;
+using testing::Right;
 
 class CudaHostOps : public testing::CudaKernelPes {};
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaHostOps,
-                         ::testing::Values(CudaShape{"static", As::kProcesses},
+                         ::testing::Values(CudaShape{"static", As::kProcesses, 1},
+                                           CudaShape{"static", As::kProcesses},
                                            CudaShape{"static", As::kThreads, 3}),
                          testing::NameOfShape);
-
-int Right(const Pe& pe) { return (pe.rank + 1) % pe.size; }
-int Left(const Pe& pe) { return (pe.rank + pe.size - 1) % pe.size; }
 
 // ---- atomics
 

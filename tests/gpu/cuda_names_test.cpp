@@ -12,11 +12,13 @@ using testing::As;
 using testing::CudaShape;
 using testing::GpuPe;
 using testing::Pe;
+using testing::Right;
 using testing::Scope;
 
 class CudaNames : public testing::CudaKernelPes {};
 INSTANTIATE_TEST_SUITE_P(Kinds, CudaNames,
-                         ::testing::Values(CudaShape{"static", As::kProcesses},
+                         ::testing::Values(CudaShape{"static", As::kProcesses, 1},
+                                           CudaShape{"static", As::kProcesses},
                                            CudaShape{"static", As::kThreads}),
                          testing::NameOfShape);
 
@@ -34,7 +36,7 @@ TEST_P(CudaNames, OfEveryScope) {
                 auto* area = gpu.Zeroed<Area>(1);
                 gpu.cuda.Launch(fmt::format("names_{}", scope.name), 1, scope.threads, area, kCount,
                                 gpu.errors);
-                PE_CHECK_EQ(gpu.ReadOne(gpu.errors), 0u);
+                gpu.ExpectNoErrors();
               }
               gpu.End();
             }),
@@ -45,8 +47,8 @@ template <typename T>
 void CheckNames(const Pe& pe, GpuPe* gpu, const std::string& type) {
   // Nobody else touches a PE's word on the other.
   T* words = gpu->Zeroed<T>(6);
-  gpu->cuda.Launch("names_" + type, 1, 1, words + pe.rank, words + 2, 1 - pe.rank, gpu->errors);
-  PE_CHECK_EQ(gpu->ReadOne(gpu->errors), 0u);
+  gpu->cuda.Launch("names_" + type, 1, 1, words + pe.rank, words + 2, Right(pe), gpu->errors);
+  gpu->ExpectNoErrors();
 }
 TEST_P(CudaNames, OfWordsOfEveryType) {
   EXPECT_EQ(Run([](const Pe& pe) {
@@ -65,8 +67,8 @@ TEST_P(CudaNames, OfSignalsAndQueries) {
   EXPECT_EQ(Run([](const Pe& pe) {
               GpuPe gpu(pe, "names");
               auto* words = gpu.Zeroed<std::uint64_t>(2);
-              gpu.cuda.Launch("names_of_signals", 1, 1, words, 1 - pe.rank, gpu.errors);
-              gpu.cuda.Launch("names_of_queries", 1, 1, words + 1, gpu.errors);
+              gpu.cuda.Launch("names_of_signals", 1, 1, words, Right(pe), gpu.errors);
+              gpu.cuda.Launch("names_of_queries", 1, 1, words + 1, pe.size, gpu.errors);
               gpu.End();
             }),
             "");

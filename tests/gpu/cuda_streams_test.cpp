@@ -22,26 +22,24 @@ using testing::CudaShape;
 using testing::Exchanged;
 using testing::Gathered;
 using testing::GpuPe;
+using testing::Left;
 using testing::Pe;
+using testing::Right;
 using testing::Sent;
 
 class CudaStreams : public testing::CudaKernelPes {};
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaStreams,
-                         ::testing::Values(CudaShape{"static", As::kProcesses},
-                                           CudaShape{"static", As::kProcesses, 3},
-                                           CudaShape{"static", As::kThreads},
-                                           CudaShape{"vmm", As::kProcesses},
-                                           CudaShape{"isolation", As::kThreads}),
-                         testing::NameOfShape);
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaStreams,
+    ::testing::Values(CudaShape{"static", As::kProcesses, 1}, CudaShape{"static", As::kProcesses},
+                      CudaShape{"static", As::kProcesses, 3}, CudaShape{"static", As::kThreads},
+                      CudaShape{"vmm", As::kProcesses}, CudaShape{"isolation", As::kThreads}),
+    testing::NameOfShape);
 
 constexpr std::size_t kSizes[] = {0, 1, 4096, 5 << 20};
 constexpr std::size_t kMost = 5 << 20;
 /// Kernels on a stream before the host waits for it: a full stream makes launches wait, and those
 /// of PEs that are threads then wait for each other.
 constexpr int kRoundsAtOnce = 20;
-
-int Right(const Pe& pe) { return (pe.rank + 1) % pe.size; }
-int Left(const Pe& pe) { return (pe.rank + pe.size - 1) % pe.size; }
 
 /// Kernels of tests/gpu/streams.cu on a stream.
 void Fill(const GpuPe& gpu, void* stream, std::uint64_t* words, std::uint64_t count,
@@ -284,6 +282,27 @@ void CheckMeetings(const Pe& pe, const std::function<int(void*)>& meet) {
 TEST_P(CudaStreams, HundredsOfBarriersBackToBack) {
   EXPECT_EQ(Run([](const Pe& pe) { CheckMeetings(pe, ShmemBarrierAllOnStream); }), "");
 }
+/// A batch of barriers at a time, for the reason that `kRoundsAtOnce` has. One PE, which tools that
+/// watch every access run, has fewer of them.
+TEST_P(CudaStreams, AHundredThousandBarriersBackToBack) {
+  EXPECT_EQ(Run([](const Pe& pe) {
+              GpuPe gpu(pe, "streams");
+              void* stream = gpu.cuda.stream();
+              auto* words = gpu.Zeroed<std::uint64_t>(static_cast<std::size_t>(pe.size));
+              constexpr int kInBatch = 100;
+              const int batches = pe.size == 1 ? 10 : 1000;
+              for (int batch = 1; batch <= batches; ++batch) {
+                const auto value = static_cast<std::uint64_t>(batch);
+                gpu.cuda.LaunchOn(stream, "tell_all", 1, 32, words, value);
+                PE_CHECK_EQ(ShmemBarrierAllOnStream(stream), 0);
+                gpu.cuda.LaunchOn(stream, "heard_from_all", 1, 32, words, value, gpu.errors);
+                for (int i = 1; i < kInBatch; ++i) PE_CHECK_EQ(ShmemBarrierAllOnStream(stream), 0);
+                gpu.cuda.Sync(stream);
+              }
+              gpu.End();
+            }),
+            "");
+}
 TEST_P(CudaStreams, ASyncMeetsAllAfterQuiet) {
   EXPECT_EQ(Run([](const Pe& pe) {
               CheckMeetings(pe, [](void* stream) {
@@ -360,7 +379,7 @@ class CudaStreamsOfAProcess : public testing::CudaTest {
  protected:
   void SetUp() override {
     CudaTest::SetUp();
-    if (!IsSkipped() && std::string(MORI_GPU_KERNELS).empty())
+    if (!IsSkipped() && testing::KernelFolder().empty())
       GTEST_SKIP() << "no nvcc to compile kernels with";
   }
 };

@@ -18,11 +18,13 @@ using testing::CudaShape;
 using testing::GpuPe;
 using testing::kScopes;
 using testing::Pe;
+using testing::Right;
 using testing::Scope;
 
 class CudaWaits : public testing::CudaKernelPes {};
 INSTANTIATE_TEST_SUITE_P(Kinds, CudaWaits,
-                         ::testing::Values(CudaShape{"static", As::kProcesses},
+                         ::testing::Values(CudaShape{"static", As::kProcesses, 1},
+                                           CudaShape{"static", As::kProcesses},
                                            CudaShape{"static", As::kThreads}),
                          testing::NameOfShape);
 
@@ -106,7 +108,7 @@ void CheckWaits(const Pe& pe, GpuPe* gpu, const std::string& type) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       PE_CHECK_EQ(gpu->ReadOne(is_done), 0u);
       PE_CHECK_EQ(ShmemBarrierAll(), 0);
-      gpu->cuda.LaunchOn(setting, "set_" + type, 1, 1, word, one.last, 1 - pe.rank);
+      gpu->cuda.LaunchOn(setting, "set_" + type, 1, 1, word, one.last, Right(pe));
       gpu->cuda.Sync(setting);
       gpu->cuda.Sync(gpu->cuda.stream());
       PE_CHECK_EQ(gpu->ReadOne(seen), one.last);
@@ -144,7 +146,7 @@ class SeveralWords {
  public:
   static constexpr std::size_t kCount = 64;
 
-  SeveralWords(const Pe& pe, GpuPe* gpu) : gpu_(*gpu), peer_(1 - pe.rank) {
+  SeveralWords(const Pe& pe, GpuPe* gpu) : gpu_(*gpu), peer_(Right(pe)) {
     std::vector<int> status(kCount);
     for (std::size_t i = 0; i < kCount; i += 5) status[i] = 1;
     taking_part = kCount - (kCount + 4) / 5;
@@ -162,7 +164,7 @@ class SeveralWords {
                        asked, peer_, gpu_.errors);
     gpu_.cuda.Sync(gpu_.cuda.stream());
     gpu_.cuda.Sync(setting_);
-    PE_CHECK_EQ(gpu_.ReadOne(gpu_.errors), 0u);
+    gpu_.ExpectNoErrors();
   }
 
   std::uint64_t* words;
@@ -218,8 +220,8 @@ TEST_P(CudaWaits, WhatWasPutBeforeQuietIsThereAfterIt) {
                 auto* scratch = gpu.Zeroed<std::uint64_t>(kWords);
                 auto* flag = gpu.Zeroed<std::uint64_t>(1);
                 gpu.cuda.Launch(fmt::format("quiet_then_flag_{}", scope.name), 1, scope.threads,
-                                data, scratch, kWords, flag, 1000, 1 - pe.rank, gpu.errors);
-                PE_CHECK_EQ(gpu.ReadOne(gpu.errors), 0u);
+                                data, scratch, kWords, flag, 1000, Right(pe), gpu.errors);
+                gpu.ExpectNoErrors();
               }
               gpu.End();
             }),
@@ -232,8 +234,8 @@ TEST_P(CudaWaits, WhatAGetBringsIsThereAfterQuiet) {
                 auto* data = gpu.Zeroed<std::uint64_t>(kWords);
                 auto* scratch = gpu.Zeroed<std::uint64_t>(kWords);
                 gpu.cuda.Launch(fmt::format("get_then_quiet_{}", scope.name), 1, scope.threads,
-                                data, scratch, kWords, 500, 1 - pe.rank, gpu.errors);
-                PE_CHECK_EQ(gpu.ReadOne(gpu.errors), 0u);
+                                data, scratch, kWords, 500, Right(pe), gpu.errors);
+                gpu.ExpectNoErrors();
               }
               gpu.End();
             }),
@@ -248,8 +250,8 @@ TEST_P(CudaWaits, SignalsThatAddTellHowMuchHasCome) {
                 auto* scratch = gpu.Zeroed<std::uint64_t>(kWords * kRounds);
                 auto* signal = gpu.Zeroed<std::uint64_t>(1);
                 gpu.cuda.Launch(fmt::format("add_signals_{}", scope.name), 1, scope.threads, data,
-                                scratch, kWords, signal, kRounds, 1 - pe.rank, gpu.errors);
-                PE_CHECK_EQ(gpu.ReadOne(gpu.errors), 0u);
+                                scratch, kWords, signal, kRounds, Right(pe), gpu.errors);
+                gpu.ExpectNoErrors();
                 PE_CHECK_EQ(ShmemFree(signal), 0);
                 PE_CHECK_EQ(ShmemFree(scratch), 0);
                 PE_CHECK_EQ(ShmemFree(data), 0);
@@ -263,7 +265,7 @@ TEST_P(CudaWaits, ASignalComesAfterWhatItsThreadPutBefore) {
               GpuPe gpu(pe, "waits");
               auto* data = gpu.Zeroed<std::uint64_t>(8);
               auto* signal = gpu.Zeroed<std::uint64_t>(1);
-              gpu.cuda.Launch("put_then_signal", 1, 1, data, signal, 2000, 1 - pe.rank, gpu.errors);
+              gpu.cuda.Launch("put_then_signal", 1, 1, data, signal, 2000, Right(pe), gpu.errors);
               gpu.End();
             }),
             "");

@@ -5,15 +5,25 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/cuda_pes.hpp"
+#include "support/forked.hpp"
 
 namespace mori::shmem::testing {
+
+/// Where the kernels are, tests/gpu/NAME.cu as NAME.ptx; empty without any. GPU_TEST_KERNELS names
+/// other ones than those of the build, as tools/gpu_litmus.sh has.
+inline std::string KernelFolder() {
+  const char* other = std::getenv("GPU_TEST_KERNELS");
+  return other != nullptr ? other : MORI_GPU_KERNELS;
+}
 
 /// What the tests themselves need of the driver, on the device of one PE. Nothing is given back
 /// before the process ends.
@@ -33,6 +43,17 @@ class Cuda {
     SetCurrent(context_);
     stream_ = CreateStream();
     copies_ = CreateStream();
+  }
+
+  /// How many devices there are; 0 without a driver.
+  static int CountDevices() {
+    void* library = ::dlopen("libcuda.so.1", RTLD_NOW);
+    if (library == nullptr) return 0;
+    const auto init = reinterpret_cast<int (*)(unsigned)>(::dlsym(library, "cuInit"));
+    const auto get_count = reinterpret_cast<int (*)(int*)>(::dlsym(library, "cuDeviceGetCount"));
+    int count = 0;
+    if (init == nullptr || get_count == nullptr || init(0) != 0 || get_count(&count) != 0) return 0;
+    return count;
   }
 
   int device() const { return device_; }
@@ -59,7 +80,7 @@ class Cuda {
 
   /// The text of tests/gpu/`name`.cu, compiled to PTX.
   static std::string Ptx(const std::string& name) {
-    std::ifstream file(std::string(MORI_GPU_KERNELS) + "/" + name + ".ptx");
+    std::ifstream file(KernelFolder() + "/" + name + ".ptx");
     std::stringstream text;
     text << file.rdbuf();
     PE_CHECK(!text.str().empty());
@@ -202,10 +223,19 @@ class GpuPe {
     return ShmemG(word, ShmemMyPe());
   }
 
+  /// What the kernels of all PEs have counted. Collective: all find the same, so that none of them
+  /// goes on alone.
+  std::uint64_t ErrorsOfAll() {
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    std::uint64_t sum = 0;
+    for (int pe = 0; pe < ShmemNPes(); ++pe) sum += ShmemG(errors, pe);
+    return sum;
+  }
+  void ExpectNoErrors() { PE_CHECK_EQ(ErrorsOfAll(), 0u); }
+
   /// Kernels have counted no errors, and all PEs leave.
   void End() {
-    PE_CHECK_EQ(ShmemBarrierAll(), 0);
-    PE_CHECK_EQ(ReadOne(errors), 0u);
+    ExpectNoErrors();
     PE_CHECK_EQ(ShmemFinalize(), 0);
   }
 
@@ -213,17 +243,52 @@ class GpuPe {
   std::uint64_t* errors;
 };
 
+/// How many GPUs there are, asked once. By a process of its own: the driver does not work in the
+/// child of a process that has used it.
+inline int GpuCount() {
+  static const int gpus = [] {
+    const Shared<int> count(0);
+    RunAlone([&] { *count = Cuda::CountDevices(); });
+    return *count;
+  }();
+  return gpus;
+}
+
+/// Adds one PE for each GPU to every mode and kind that the shapes have, where there are more than
+/// two GPUs: two PEs are there anyway.
+inline std::vector<CudaShape> WithEachGpu(std::vector<CudaShape> shapes) {
+  const int gpus = GpuCount();
+  if (gpus <= 2) return shapes;
+  const auto has = [&shapes](const CudaShape& wanted) {
+    return std::any_of(shapes.begin(), shapes.end(), [&wanted](const CudaShape& shape) {
+      return shape.mode == std::string_view(wanted.mode) && shape.as == wanted.as &&
+             shape.size == wanted.size;
+    });
+  };
+  for (std::size_t i = 0, count = shapes.size(); i < count; ++i) {
+    const CudaShape for_each{shapes[i].mode, shapes[i].as, gpus};
+    if (!has(for_each)) shapes.push_back(for_each);
+  }
+  return shapes;
+}
+
 /// PEs whose kernels wait for each other.
 class CudaKernelPes : public CudaPes {
  protected:
   void SetUp() override {
     CudaPes::SetUp();
     if (IsSkipped()) return;
-    if (std::string(MORI_GPU_KERNELS).empty()) GTEST_SKIP() << "no nvcc to compile kernels with";
-    if (GetParam().as == As::kProcesses && std::getenv("CUDA_MPS_PIPE_DIRECTORY") == nullptr)
-      GTEST_SKIP() << "kernels of processes that wait for each other need MPS";
+    if (KernelFolder().empty()) GTEST_SKIP() << "no nvcc to compile kernels with";
+    const bool share_gpus = GetParam().size > std::max(GpuCount(), 1);
+    if (GetParam().as == As::kProcesses && share_gpus &&
+        std::getenv("CUDA_MPS_PIPE_DIRECTORY") == nullptr)
+      GTEST_SKIP() << "kernels of processes that share a GPU and wait for each other need MPS";
   }
 };
+
+/// The PEs beside this one, around; itself where it is alone.
+inline int Right(const Pe& pe) { return (pe.rank + 1) % pe.size; }
+inline int Left(const Pe& pe) { return (pe.rank + pe.size - 1) % pe.size; }
 
 /// A scope of the device API, and how many threads the tests make it of.
 struct Scope {

@@ -1,5 +1,5 @@
 // Kernels of cuda_names_test.cpp: each name of shmem_device_api.hpp once, with what it must have
-// done. Two PEs run them at the same time.
+// done. Two PEs run them at the same time, or one by itself.
 #include "mori/shmem/shmem_device_api.hpp"
 
 using namespace mori::shmem::device;
@@ -11,7 +11,7 @@ constexpr u64 kCount = 64;
 /// Symmetric.
 struct Area {
   i32 source[kCount];
-  i32 dest[2 * kCount];
+  i32 dest[2 * kCount];  // of two PEs at most
   u64 signal;
   u64 words[4];
 };
@@ -22,19 +22,24 @@ __device__ void Expect(bool holds, u64* errors) {
 /// What PE `pe` has in its source.
 __device__ i32 ValueOf(int pe, u64 i) { return 1000 * pe - 500 + static_cast<i32>(i); }
 
+/// The other PE; itself where it is alone.
+__device__ int Peer() { return NPes() - 1 - MyPe(); }
+
 /// What is to be in front of `dest`, and 77 behind it.
-enum class Expected { kOfPeer, kOfFirst, kOfSecond, kOfBoth, kMyPartOfBoth, kSumOfBoth };
+enum class Expected { kOfPeer, kOfFirst, kOfLast, kOfAll, kMyPartOfAll, kSumOfAll };
 __device__ i32 ExpectedAt(Expected expected, u64 i) {
-  const u64 my_half = static_cast<u64>(MyPe()) * kCount / 2;
-  if (expected == Expected::kOfBoth) return ValueOf(i < kCount ? 0 : 1, i % kCount);
+  const int n_pes = NPes();
+  const u64 part = kCount / static_cast<u64>(n_pes);
+  if (expected == Expected::kOfAll && i < static_cast<u64>(n_pes) * kCount)
+    return ValueOf(static_cast<int>(i / kCount), i % kCount);
   if (i >= kCount) return 77;
   switch (expected) {
     case Expected::kOfFirst: return ValueOf(0, i);
-    case Expected::kOfSecond: return ValueOf(1, i);
-    case Expected::kMyPartOfBoth:
-      return ValueOf(i < kCount / 2 ? 0 : 1, my_half + i % (kCount / 2));
-    case Expected::kSumOfBoth: return ValueOf(0, i) + ValueOf(1, i);
-    default: return ValueOf(1 - MyPe(), i);
+    case Expected::kOfLast: return ValueOf(n_pes - 1, i);
+    case Expected::kMyPartOfAll:
+      return ValueOf(static_cast<int>(i / part), static_cast<u64>(MyPe()) * part + i % part);
+    case Expected::kSumOfAll: return ValueOf(0, i) + (n_pes > 1 ? ValueOf(1, i) : 0);
+    default: return ValueOf(Peer(), i);
   }
 }
 /// Before and after one name. Out of line, as what is not inlined is compiled once, and fast.
@@ -67,7 +72,8 @@ __device__ __noinline__ void Finish(Area* area, Expected expected, u64* errors) 
 
 #define NAMES(scope, Scope, S)                                                               \
   KERNEL names_##scope(Area* area, u64 count, u64* errors) {                                 \
-    const int peer = 1 - ShmemMyPe();                                                        \
+    const int peer = Peer();                                                                 \
+    const int last = ShmemNPes() - 1;                                                        \
     i32* const dest = area->dest;                                                            \
     const i32* const source = area->source;                                                  \
     const u64 bytes = count * sizeof(i32);                                                   \
@@ -96,12 +102,12 @@ __device__ __noinline__ void Finish(Area* area, Expected expected, u64* errors) 
     STEP(Scope, kOfPeer, ShmemPut##S(dest, source, count, peer); ShmemQuiet##S();            \
          ShmemSyncAll##S())                                                                  \
     STEP(Scope, kOfPeer, ShmemBarrierAll##S(); ShmemGet##S(dest, source, count, peer))       \
-    STEP(Scope, kOfSecond, ShmemBroadcastMem##S(dest, source, bytes, 1))                     \
-    STEP(Scope, kOfBoth, ShmemFCollectMem##S(dest, source, bytes))                           \
-    STEP(Scope, kMyPartOfBoth, ShmemAllToAllMem##S(dest, source, bytes / 2))                 \
-    STEP(Scope, kSumOfBoth, ShmemSumReduce##S(dest, source, count))                          \
+    STEP(Scope, kOfLast, ShmemBroadcastMem##S(dest, source, bytes, last))                    \
+    STEP(Scope, kOfAll, ShmemFCollectMem##S(dest, source, bytes))                            \
+    STEP(Scope, kMyPartOfAll, ShmemAllToAllMem##S(dest, source, bytes / (last + 1)))         \
+    STEP(Scope, kSumOfAll, ShmemSumReduce##S(dest, source, count))                           \
     STEP(Scope, kOfFirst, ShmemMinReduce##S(dest, source, count))                            \
-    STEP(Scope, kOfSecond, ShmemMaxReduce##S(dest, source, count))                           \
+    STEP(Scope, kOfLast, ShmemMaxReduce##S(dest, source, count))                             \
   }
 NAMES(thread, Thread, )
 NAMES(warp, Warp, Warp)
@@ -160,11 +166,11 @@ KERNEL names_of_signals(u64* signal, int peer, u64* errors) {
   Expect(ShmemSignalFetch(signal) == 33, errors);
 }
 /// Pointers to a peer are for its own loads and stores.
-KERNEL names_of_queries(u64* word, u64* errors) {
-  const int peer = 1 - ShmemMyPe();
-  Expect(ShmemNPes() == 2, errors);
+KERNEL names_of_queries(u64* word, int n_pes, u64* errors) {
+  const int peer = Peer();
+  Expect(ShmemNPes() == n_pes, errors);
   Expect(ShmemPtr(word, ShmemMyPe()) == word, errors);
-  Expect(ShmemPtr(word, 2) == nullptr && ShmemPtr(word, -1) == nullptr, errors);
+  Expect(ShmemPtr(word, n_pes) == nullptr && ShmemPtr(word, -1) == nullptr, errors);
   *static_cast<volatile u64*>(ShmemPtr(word, peer)) = 1234 + static_cast<u64>(peer);
   ShmemBarrierAll();
   Expect(*static_cast<volatile u64*>(word) == 1234 + static_cast<u64>(ShmemMyPe()), errors);

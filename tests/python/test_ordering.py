@@ -8,6 +8,7 @@ code for a weakly ordered one.
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import shutil
@@ -111,6 +112,15 @@ def test_barrier_orders_what_was_written_before_it(
         assert run(binary) == 0
     else:  # who arrives last decides which order is missed
         assert any(run(binary) == SANITIZER_FOUND_A_RACE for _ in range(20))
+
+
+def test_the_changes_of_the_gpus_litmus_tests_find_their_text(tmp_path: pathlib.Path) -> None:
+    subprocess.run(
+        [str(ROOT / "tools" / "gpu_litmus.sh"), str(tmp_path)],
+        env={**os.environ, "UNTIL": "change"},
+        check=True,
+        timeout=60,
+    )
 
 
 def aarch64_functions(tree: pathlib.Path) -> dict[str, str]:

@@ -65,20 +65,15 @@ class CudaPes : public CudaTest, public ::testing::WithParamInterface<CudaShape>
   }
 };
 
-/// Two PEs in every mode, and as many as `static_sizes` say in static mode; of each kind.
+/// Two PEs in every mode, and in a heap shared by CUDA IPC, and as many as `static_sizes` say in
+/// static mode; of each kind.
 inline std::vector<CudaShape> CudaShapes(const std::vector<int>& static_sizes) {
   std::vector<CudaShape> shapes;
   for (const As as : {As::kProcesses, As::kThreads}) {
     for (const int size : static_sizes) shapes.push_back({"static", as, size});
-    for (const char* mode : {"vmm", "isolation"}) shapes.push_back({mode, as});
+    for (const char* mode : {"vmm", "isolation", "ipc"}) shapes.push_back({mode, as});
   }
   return shapes;
-}
-/// The same of two PEs, and of a heap that is shared by CUDA IPC.
-inline auto EveryModeAndKind() {
-  std::vector<CudaShape> shapes = CudaShapes({2});
-  for (const As as : {As::kProcesses, As::kThreads}) shapes.push_back({"ipc", as});
-  return ::testing::ValuesIn(shapes);
 }
 
 /// "staticProcesses", and behind it how many PEs if they are not two.

@@ -1,0 +1,119 @@
+// Worlds on a GPU that come, go, and end in other ways than they should.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gpu/gpu_pe.hpp"
+
+namespace mori::shmem {
+namespace {
+
+using testing::As;
+using testing::Cuda;
+using testing::CudaShape;
+using testing::Outcome;
+using testing::Pe;
+
+/// Processes, in every mode and by each way of sharing.
+class CudaLifecycle : public testing::CudaTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  static std::vector<Outcome> RunProcesses(int size, const testing::Body& body) {
+    return testing::RunProcesses(size, body, OptionsOf(GetParam(), As::kProcesses));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Modes, CudaLifecycle,
+                         ::testing::Values("static", "vmm", "isolation", "ipc"),
+                         [](const auto& parameter) { return std::string(parameter.param); });
+
+/// A word of every PE that names it and the world.
+int* Word(int world) {
+  auto* word = static_cast<int*>(ShmemMalloc(sizeof(int)));
+  PE_CHECK(word != nullptr);
+  const int mine = 100 * world + ShmemMyPe();
+  PE_CHECK_EQ(ShmemPutMem(word, &mine, sizeof mine, ShmemMyPe()), 0);
+  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+  return word;
+}
+
+TEST_P(CudaLifecycle, WorldsFollowOneAnother) {
+  EXPECT_EQ(Failures(RunProcesses(2,
+                                  [](const Pe& pe) {
+                                    for (int world = 1; world <= 5; ++world) {
+                                      Pe now = pe;
+                                      now.id = pe.FreshId(world);
+                                      now.Init();
+                                      const int* word = Word(world);
+                                      const int other = 1 - pe.rank;
+                                      PE_CHECK_EQ(ShmemG(word, other), 100 * world + other);
+                                      PE_CHECK_EQ(ShmemFinalize(), 0);
+                                    }
+                                  })),
+            "");
+}
+
+TEST_P(CudaLifecycle, AProcessThatEndsWithoutFinalizeSaysNothing) {
+  const auto outcomes = RunProcesses(1, [](const Pe& pe) {
+    pe.Init();
+    Word(1);
+    std::exit(0);  // with all destructors and exit handlers, unlike the end of a test's process
+  });
+  EXPECT_TRUE(outcomes[0].ok()) << outcomes[0].output;
+  EXPECT_EQ(outcomes[0].output, "");
+}
+
+/// As by cudaDeviceReset(): contexts, memory and streams are gone, ours among them.
+TEST_P(CudaLifecycle, FinalizeReturnsWhenTheDeviceWasReset) {
+  EXPECT_EQ(Failures(RunProcesses(2,
+                                  [](const Pe& pe) {
+                                    const Cuda cuda(pe);
+                                    pe.Init();
+                                    Word(1);
+                                    cuda.Call<int>("cuDevicePrimaryCtxReset_v2", cuda.device());
+                                    ShmemFinalize();
+                                    PE_CHECK(!ShmemInitialized());
+                                  })),
+            "");
+}
+
+TEST_P(CudaLifecycle, SurvivorsKeepTheirMemoryAndLearnWhoWasLost) {
+  const auto outcomes = RunProcesses(3, [](const Pe& pe) {
+    pe.Init();
+    const int* word = Word(1);
+    if (pe.rank == 1) ::_exit(0);
+    while (ShmemBarrierAll() == 0) {
+    }
+    PE_CHECK_EQ(ShmemLastErrorCode(), static_cast<int>(ErrorCode::kPeerLost));
+    PE_CHECK(std::strstr(ShmemLastError(), "PE 1 (host ") != nullptr);
+    PE_CHECK_EQ(ShmemG(word, pe.rank), 100 + pe.rank);
+    PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+TEST_P(CudaLifecycle, AModuleWithoutTheSymbolIsAnErrorAndLeavesNoneBehind) {
+  EXPECT_EQ(
+      Failures(RunProcesses(
+          1,
+          [](const Pe& pe) {
+            constexpr const char* kPtx =
+                ".version 6.0\n.target sm_60\n.address_size 64\n.visible .entry none() { ret; }";
+            const Cuda cuda(pe);
+            pe.Init();
+            void* module = nullptr;
+            cuda.Call<void**, const void*>("cuModuleLoadData", &module, kPtx);
+            PE_CHECK_EQ(ShmemModuleInit(module), static_cast<int>(ErrorCode::kInvalidArgument));
+            PE_CHECK(std::strstr(ShmemLastError(), "globalGpuStates") != nullptr);
+            Word(1);
+            cuda.Sync(cuda.stream());
+            PE_CHECK_EQ(ShmemFinalize(), 0);
+          })),
+      "");
+}
+
+}  // namespace
+}  // namespace mori::shmem
