@@ -18,8 +18,9 @@ set(MORI_CUDA_ARCHITECTURES "${default_architectures}" CACHE STRING "GPUs to emb
 # mori_embed_kernels(<source.cu>): compiles it, and defines MORI_KERNEL_IMAGE for kernel_image.cpp.
 function(mori_embed_kernels source)
   set(image "${CMAKE_CURRENT_BINARY_DIR}/library_kernels.image")
-  file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/mori/shmem/device/*.hpp")
-  set(include "-I${PROJECT_SOURCE_DIR}/include")
+  file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/mori/shmem/device/*.hpp"
+    "${PROJECT_SOURCE_DIR}/src/kernels/*.cuh")
+  set(include "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}/src")
   if(MORI_NVCC)
     # Those that this nvcc knows: older ones have not heard of the newest GPUs.
     execute_process(COMMAND "${MORI_NVCC}" --list-gpu-code OUTPUT_VARIABLE known ERROR_QUIET)
@@ -31,12 +32,12 @@ function(mori_embed_kernels source)
         message(STATUS "${MORI_NVCC} does not know sm_${architecture}: such a GPU compiles the PTX")
       endif()
     endforeach()
-    set(compile "${MORI_NVCC}" -fatbin -std=c++17 -O3 "${include}" ${code}
+    set(compile "${MORI_NVCC}" -fatbin -std=c++17 -O3 ${include} ${code}
       -gencode arch=compute_80,code=compute_80 "${source}" -o "${image}")
   elseif(MORI_CUDA_CLANG)
     # Text, which the driver wants to end with a zero.
     set(compile "${MORI_CUDA_CLANG}" -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 -nocudainc -nocudalib -nostdinc
-      -Wno-unknown-cuda-version -std=c++17 -O3 -fno-exceptions "${include}" -S "${source}" -o "${image}.s"
+      -Wno-unknown-cuda-version -std=c++17 -O3 -fno-exceptions ${include} -S "${source}" -o "${image}.s"
       COMMAND "${CMAKE_COMMAND}" -E copy "${image}.s" "${image}")
   else()
     message(WARNING "no nvcc and no clang++: this build has no kernels of its own, and makes no calls on CUDA streams")

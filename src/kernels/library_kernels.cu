@@ -1,14 +1,20 @@
 // The library's own kernels: what the host puts on a stream, and what it cannot do by itself on
 // memory of a device. The library finds them by name (src/shmem/library_kernels.cpp).
 //
-// Those of a grid share the puts of a collective among all blocks; the last block to be done meets
-// the other PEs.
-#include "mori/shmem/device/collectives.hpp"
+// Those of a grid share the puts of a collective among all blocks. With few blocks and PEs, each
+// block meets the blocks of the same number; otherwise the last block to be done meets all PEs.
+#include "kernels/exchange.cuh"
 
 #if !defined(__CUDACC__) || defined(__clang__)
 #define __global__ __attribute__((global))
 #endif
 #define MORI_KERNEL extern "C" __global__ void
+// An argument that is read where it is: indexed by a PE, it would be copied to the stack otherwise.
+#if defined(__CUDACC__) && !defined(__clang__)
+#define MORI_ARGUMENT const __grid_constant__
+#else
+#define MORI_ARGUMENT const
+#endif
 
 namespace mori::shmem::device {
 
@@ -50,7 +56,13 @@ struct Grid {
   static MORI_DEVICE_FN u32 Size() { return BlocksInGrid() * ThreadsInBlock(); }
 };
 
-/// The end of a grid's puts: the last block to come here meets the other PEs.
+/// This block and those of the same number.
+MORI_DEVICE_FN void MeetBlocks(const FewPes& few) {
+  MeetBy<Block>(few.my_pe, few.n_pes,
+                [&](u32 pe) { return few.sync[pe]->block_epochs[BlockInGrid()]; });
+}
+
+/// The end of a grid's puts, where blocks do not meet: the last to come here meets the other PEs.
 MORI_DEVICE_FN void MeetAfterGrid() {
   if (BlocksInGrid() == 1) return Meet<Block>();
   BlockSync();
@@ -62,6 +74,23 @@ MORI_DEVICE_FN void MeetAfterGrid() {
   StoreRelaxed(done, u64{0});  // for the next kernel of the stream
   Meet<Thread>();
 }
+
+MORI_DEVICE_FN void EndGrid(const FewPes& few) {
+  if (few.n_pes != 0) {
+    MeetBlocks(few);
+  } else {
+    MeetAfterGrid();
+  }
+}
+
+/// By its place in `ReduceOp`.
+struct AnyOp {
+  int op;
+  template <typename T>
+  MORI_DEVICE_FN T Of(T a, T b) const {
+    return op == 0 ? Sum::Of(a, b) : op == 1 ? Min::Of(a, b) : Max::Of(a, b);
+  }
+};
 
 /// One atomic, by its place in `detail::AtomicOp`. Words of 32 bits travel in the low half.
 template <typename T>
@@ -87,9 +116,9 @@ MORI_KERNEL MoriShmemMeet() {
   Meet<Warp>();
 }
 /// The same for few PEs.
-MORI_KERNEL MoriShmemMeetFew(const MeetArguments few) {
+MORI_KERNEL MoriShmemMeetFew(MORI_ARGUMENT FewPes few) {
   AwaitStream();
-  MeetBy<Warp>(few.my_pe, few.n_pes, [&](u32 pe) { return few.sync[pe]; });
+  MeetBy<Warp>(few.my_pe, few.n_pes, [&](u32 pe) { return few.sync[pe]->epochs; });
 }
 
 MORI_KERNEL MoriShmemSignal(u64* sig_addr, u64 signal, int op, int pe) {
@@ -112,37 +141,57 @@ MORI_KERNEL MoriShmemAtomic(int operation, int bytes, void* word, u64 value, u64
   FenceSystem();
 }
 
-MORI_KERNEL MoriShmemBroadcast(void* dest, const void* source, u64 bytes, int root) {
+// `few.n_pes` is 0 where blocks do not meet.
+
+MORI_KERNEL MoriShmemBroadcast(MORI_ARGUMENT FewPes few, void* dest, const void* source, u64 bytes,
+                               int root) {
   AwaitStream();
   BroadcastPuts<Grid>(dest, source, bytes, root);
-  MeetAfterGrid();
+  EndGrid(few);
 }
-MORI_KERNEL MoriShmemFCollect(void* dest, const void* source, u64 bytes) {
+MORI_KERNEL MoriShmemFCollect(MORI_ARGUMENT FewPes few, void* dest, const void* source, u64 bytes) {
   AwaitStream();
   FCollectPuts<Grid>(dest, source, bytes);
-  MeetAfterGrid();
+  EndGrid(few);
 }
-MORI_KERNEL MoriShmemAllToAll(void* dest, const void* source, u64 bytes) {
+MORI_KERNEL MoriShmemAllToAll(MORI_ARGUMENT FewPes few, void* dest, const void* source, u64 bytes) {
   AwaitStream();
   AllToAllPuts<Grid>(dest, source, bytes);
-  MeetAfterGrid();
+  EndGrid(few);
 }
 
-// Reductions. One block sees by itself that all sources are ready; before more, a kernel has.
-#define MORI_REDUCE(name, Op, type)                                           \
-  MORI_KERNEL MoriShmem##Op##_##name(void* dest, const void* source, u64 n) { \
-    AwaitStream();                                                            \
-    if (BlocksInGrid() == 1) Meet<Block>();                                   \
-    ReducePuts<Grid, Op>(static_cast<type*>(dest), static_cast<const type*>(source), n); \
-    MeetAfterGrid();                                                          \
+MORI_KERNEL MoriShmemSmallBroadcast(MORI_ARGUMENT FewPes few, void* dest, void* source, u64 bytes,
+                                    int root) {
+  AwaitStream();
+  SmallBroadcast(few, static_cast<u8*>(dest), static_cast<u8*>(source), bytes,
+                 static_cast<u32>(root));
+}
+MORI_KERNEL MoriShmemSmallGather(MORI_ARGUMENT FewPes few, void* dest, void* source, u64 bytes,
+                                 u64 stride) {
+  AwaitStream();
+  SmallGather(few, static_cast<u8*>(dest), static_cast<u8*>(source), bytes, stride);
+}
+
+// Reductions. Where blocks do not meet, a kernel before this one has seen that all sources are
+// ready.
+#define MORI_REDUCE(name, type)                                                                   \
+  MORI_KERNEL MoriShmemReduce_##name(MORI_ARGUMENT FewPes few, void* dest, const void* source, u64 count, \
+                                     int op) {                                                    \
+    AwaitStream();                                                                                \
+    if (few.n_pes != 0) MeetBlocks(few);                                                          \
+    ReducePuts<Grid>(AnyOp{op}, static_cast<type*>(dest), static_cast<const type*>(source),       \
+                     count);                                                                      \
+    EndGrid(few);                                                                                 \
+  }                                                                                               \
+  MORI_KERNEL MoriShmemSmallReduce_##name(MORI_ARGUMENT FewPes few, void* dest, const void* source,       \
+                                          u64 count, int op) {                                    \
+    AwaitStream();                                                                                \
+    SmallReduce(few, AnyOp{op}, static_cast<type*>(dest), static_cast<const type*>(source),       \
+                count);                                                                           \
   }
-#define MORI_REDUCE_EACH(name, type) \
-  MORI_REDUCE(name, Sum, type)       \
-  MORI_REDUCE(name, Min, type)       \
-  MORI_REDUCE(name, Max, type)
-MORI_REDUCE_EACH(i32, i32)
-MORI_REDUCE_EACH(u32, u32)
-MORI_REDUCE_EACH(i64, i64)
-MORI_REDUCE_EACH(u64, u64)
-MORI_REDUCE_EACH(f32, float)
-MORI_REDUCE_EACH(f64, double)
+MORI_REDUCE(i32, i32)
+MORI_REDUCE(u32, u32)
+MORI_REDUCE(i64, i64)
+MORI_REDUCE(u64, u64)
+MORI_REDUCE(f32, float)
+MORI_REDUCE(f64, double)

@@ -12,16 +12,26 @@ using Name = LibraryKernels::Name;
 
 constexpr unsigned kThreads = 512;
 constexpr unsigned kWarp = 32;
-/// What one thread copies in a turn of its loop.
-constexpr std::uint64_t kBytesPerThread = 128;
+/// What one thread copies at least, if there are blocks for it.
+constexpr std::uint64_t kBytesPerThread = 32;
+/// Up to here the end of all blocks costs more than what more blocks copy in the same time.
+constexpr std::uint64_t kMeetingBytes = std::uint64_t{2} << 20;
+/// What one block sends to all others at most, as small messages: twice that in words with tags.
+constexpr std::uint64_t kSmallBytes = std::uint64_t{32} << 10;
 
 class DeviceStreams final : public Streams {
  public:
-  DeviceStreams(const LibraryKernels* kernels, const device::DeviceContext& context)
-      : kernels_(*kernels), device_(kernels->device()), world_size_(context.n_pes) {
+  DeviceStreams(const LibraryKernels* kernels, const device::DeviceContext& context,
+                unsigned pes_of_device)
+      : kernels_(*kernels),
+        device_(kernels->device()),
+        world_size_(context.n_pes),
+        meeting_blocks_(std::clamp(device_.multiprocessors() / 2 / pes_of_device, 1U,
+                                   static_cast<unsigned>(device::kMeetingBlocks))) {
     few_.my_pe = context.my_pe;
+    if (context.n_pes > device::kFewPes) return;
     few_.n_pes = context.n_pes;
-    for (std::uint32_t pe = 0; pe < std::min(context.n_pes, few_.kMostPes); ++pe)
+    for (std::uint32_t pe = 0; pe < context.n_pes; ++pe)
       few_.sync[pe] = reinterpret_cast<device::SyncWords*>(context.near_pes[pe].sync);
   }
 
@@ -40,26 +50,35 @@ class DeviceStreams final : public Streams {
   }
   Status Quiet(void* stream) override { return kernels_.Launch(Name::kFence, 1, 1, stream); }
   Status Meet(void* stream) override {
-    if (few_.n_pes <= few_.kMostPes)
-      return kernels_.LaunchEarly(Name::kMeetFew, kWarp, stream, few_);
-    return kernels_.LaunchEarly(Name::kMeet, kWarp, stream);
+    if (few_.n_pes == 0) return kernels_.LaunchEarly(Name::kMeet, kWarp, stream);
+    return kernels_.LaunchEarly(Name::kMeetFew, kWarp, stream, few_);
   }
 
   Status Broadcast(void* dest, const void* source, std::uint64_t bytes, int root,
                    void* stream) override {
-    return LaunchGrid(Name::kBroadcast, Blocks(bytes), stream, dest, source, bytes, root);
+    if (IsSmall(bytes))
+      return LaunchSmall(Name::kSmallBroadcast, stream, dest, source, bytes, root);
+    return LaunchGrid(Name::kBroadcast, GridFor(bytes), stream, dest, source, bytes, root);
   }
   Status FCollect(void* dest, const void* source, std::uint64_t bytes, void* stream) override {
-    return LaunchGrid(Name::kFCollect, Blocks(bytes), stream, dest, source, bytes);
+    if (IsSmall(bytes))
+      return LaunchSmall(Name::kSmallGather, stream, dest, source, bytes, std::uint64_t{0});
+    return LaunchGrid(Name::kFCollect, GridFor(bytes), stream, dest, source, bytes);
   }
   Status AllToAll(void* dest, const void* source, std::uint64_t bytes, void* stream) override {
-    return LaunchGrid(Name::kAllToAll, Blocks(bytes), stream, dest, source, bytes);
+    if (IsSmall(bytes)) return LaunchSmall(Name::kSmallGather, stream, dest, source, bytes, bytes);
+    return LaunchGrid(Name::kAllToAll, GridFor(bytes), stream, dest, source, bytes);
   }
   Status Reduce(void* dest, const void* source, std::uint64_t count, ElementType type, ReduceOp op,
                 void* stream) override {
-    const unsigned blocks = Blocks(count * ElementBytes(type) / world_size_);
-    if (blocks > 1) MORI_RETURN_IF_ERROR(Meet(stream));  // the sources are ready
-    return LaunchGrid(LibraryKernels::ReduceName(type, op), blocks, stream, dest, source, count);
+    const std::uint64_t bytes = count * ElementBytes(type);
+    if (IsSmall(bytes))
+      return LaunchSmall(LibraryKernels::Of(Name::kSmallReduce, type), stream, dest, source, count,
+                         static_cast<int>(op));
+    const Grid grid = GridFor(bytes / world_size_);
+    if (!grid.meets) MORI_RETURN_IF_ERROR(Meet(stream));  // the sources are ready
+    return LaunchGrid(LibraryKernels::Of(Name::kReduce, type), grid, stream, dest, source, count,
+                      static_cast<int>(op));
   }
   Status Complete() override { return device_.AwaitPosted(); }
 
@@ -80,24 +99,40 @@ class DeviceStreams final : public Streams {
     std::uint64_t value = 0;
   };
 
-  unsigned Blocks(std::uint64_t bytes) const {
-    const std::uint64_t wanted = bytes / (kThreads * kBytesPerThread) + 1;
-    return static_cast<unsigned>(std::min<std::uint64_t>(wanted, device_.multiprocessors()));
+  struct Grid {
+    unsigned blocks;
+    bool meets;  ///< each block those of the same number, and not the last one for all
+  };
+  /// Blocks that meet wait for each other, so those of all PEs of the device must have room on it.
+  Grid GridFor(std::uint64_t bytes) const {
+    const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(
+        bytes / (kThreads * kBytesPerThread) + 1, device_.multiprocessors()));
+    if (few_.n_pes == 0 || bytes > kMeetingBytes) return {wanted, false};
+    return {std::min(wanted, meeting_blocks_), true};
   }
-  /// One block starts early. Many would take the multiprocessors, while they wait, from kernels of
-  /// other PEs on this device, which what they wait for may need.
   template <typename... Arguments>
-  Status LaunchGrid(Name name, unsigned blocks, void* stream, Arguments... arguments) {
-    MORI_RETURN_IF_ERROR(blocks == 1
-                             ? kernels_.LaunchEarly(name, kThreads, stream, arguments...)
-                             : kernels_.Launch(name, blocks, kThreads, stream, arguments...));
+  Status LaunchGrid(Name name, const Grid& grid, void* stream, Arguments... arguments) {
+    const device::FewPes few = grid.meets ? few_ : device::FewPes{};
+    MORI_RETURN_IF_ERROR(kernels_.Launch(name, grid.blocks, kThreads, stream, few, arguments...));
+    return device_.NotePosted(stream);
+  }
+
+  /// Whether small messages, `bytes` to each other PE, are the faster way.
+  bool IsSmall(std::uint64_t bytes) const {
+    return few_.n_pes != 0 && bytes <= device::kInboxWords * sizeof(std::uint32_t) &&
+           bytes * (few_.n_pes - 1) <= kSmallBytes;
+  }
+  template <typename... Arguments>
+  Status LaunchSmall(Name name, void* stream, Arguments... arguments) {
+    MORI_RETURN_IF_ERROR(kernels_.LaunchEarly(name, kThreads, stream, few_, arguments...));
     return device_.NotePosted(stream);
   }
 
   const LibraryKernels& kernels_;
   DeviceKernels& device_;
   std::uint64_t world_size_;
-  device::MeetArguments few_{};
+  unsigned meeting_blocks_;
+  device::FewPes few_{};
 
   std::mutex atomic_mutex_;
   ResultPage result_word_;
@@ -108,8 +143,9 @@ class DeviceStreams final : public Streams {
 }  // namespace
 
 std::unique_ptr<Streams> MakeDeviceStreams(const LibraryKernels* kernels,
-                                           const device::DeviceContext& context) {
-  return std::make_unique<DeviceStreams>(kernels, context);
+                                           const device::DeviceContext& context,
+                                           unsigned pes_of_device) {
+  return std::make_unique<DeviceStreams>(kernels, context, pes_of_device);
 }
 
 }  // namespace mori::shmem

@@ -1,6 +1,7 @@
 #include "shmem/library_kernels.hpp"
 
 #include <string>
+#include <vector>
 
 namespace mori::shmem {
 
@@ -11,17 +12,16 @@ Result<std::unique_ptr<LibraryKernels>> LibraryKernels::Load(DeviceKernels* devi
   }
   MORI_ASSIGN_OR_RETURN(void* module, device->LoadModule(device->LibraryImage()));
   std::unique_ptr<LibraryKernels> kernels(new LibraryKernels(device, module));
-  std::size_t at = 0;
-  for (const char* name : {"Meet", "MeetFew", "Signal", "Wait", "Fence", "Atomic", "Broadcast",
-                           "FCollect", "AllToAll"}) {
-    MORI_ASSIGN_OR_RETURN(kernels->kernels_[at++],
-                          device->FindKernel(module, (std::string("MoriShmem") + name).c_str()));
+  std::vector<std::string> names = {"Meet",     "MeetFew",        "Signal",     "Wait",
+                                    "Fence",    "Atomic",         "Broadcast",  "FCollect",
+                                    "AllToAll", "SmallBroadcast", "SmallGather"};
+  for (const char* kind : {"Reduce_", "SmallReduce_"}) {
+    for (const char* type : {"i32", "u32", "i64", "u64", "f32", "f64"})
+      names.push_back(std::string(kind) + type);
   }
-  for (const char* type : {"i32", "u32", "i64", "u64", "f32", "f64"}) {
-    for (const char* operation : {"Sum", "Min", "Max"}) {
-      const std::string name = std::string("MoriShmem") + operation + "_" + type;
-      MORI_ASSIGN_OR_RETURN(kernels->kernels_[at++], device->FindKernel(module, name.c_str()));
-    }
+  for (std::size_t at = 0; at < kCount; ++at) {
+    MORI_ASSIGN_OR_RETURN(kernels->kernels_[at],
+                          device->FindKernel(module, ("MoriShmem" + names.at(at)).c_str()));
   }
   return kernels;
 }

@@ -21,8 +21,14 @@ class LibraryKernels {
     kBroadcast,
     kFCollect,
     kAllToAll,
-    kReduce,  ///< and those behind it: one for each type and operation
+    kSmallBroadcast,
+    kSmallGather,
+    kReduce,                    ///< and those behind it: one for each type
+    kSmallReduce = kReduce + 6  ///< the same
   };
+  static Name Of(Name first, ElementType type) {
+    return static_cast<Name>(static_cast<std::size_t>(first) + static_cast<std::size_t>(type));
+  }
 
   /// Loads all of them, so that none is loaded later, which would wait for kernels that run.
   /// @return kUnsupported in a build without them
@@ -46,17 +52,10 @@ class LibraryKernels {
     return device_->LaunchEarly(kernels_[static_cast<std::size_t>(name)], 1, threads,
                                 addresses.data(), stream);
   }
-  static Name ReduceName(ElementType type, ReduceOp op) {
-    return static_cast<Name>(static_cast<std::size_t>(Name::kReduce) +
-                             kOperations * static_cast<std::size_t>(type) +
-                             static_cast<std::size_t>(op));
-  }
 
  private:
-  static constexpr std::size_t kOperations = 3;
   static constexpr std::size_t kTypes = 6;
-  static constexpr std::size_t kCount =
-      static_cast<std::size_t>(Name::kReduce) + kOperations * kTypes;
+  static constexpr std::size_t kCount = static_cast<std::size_t>(Name::kSmallReduce) + kTypes;
 
   LibraryKernels(DeviceKernels* device, void* module) : device_(device), module_(module) {}
 

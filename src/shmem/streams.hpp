@@ -56,8 +56,10 @@ struct HostStreamParts {
 std::unique_ptr<Streams> MakeHostStreams(HostStreamParts parts);
 
 class LibraryKernels;
-/// Puts kernels of the library on streams; `kernels` is borrowed.
+/// Puts kernels of the library on streams; `kernels` is borrowed. `pes_of_device`: how many PEs of
+/// the world share the device.
 std::unique_ptr<Streams> MakeDeviceStreams(const LibraryKernels* kernels,
-                                           const device::DeviceContext& context);
+                                           const device::DeviceContext& context,
+                                           unsigned pes_of_device);
 
 }  // namespace mori::shmem

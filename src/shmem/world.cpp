@@ -232,7 +232,12 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
 Result<std::unique_ptr<Streams>> World::MakeStreams() {
   if (device_state_ != nullptr) {
     MORI_RETURN_IF_ERROR(device_state_->kernels().status());
-    return MakeDeviceStreams(device_state_->kernels()->get(), device_state_->context());
+    const PeInfo& mine = pes_[static_cast<std::size_t>(rank_)];
+    const auto sharing = std::ranges::count_if(pes_, [&mine](const PeInfo& info) {
+      return info.node_id == mine.node_id && info.device == mine.device;
+    });
+    return MakeDeviceStreams(device_state_->kernels()->get(), device_state_->context(),
+                             static_cast<unsigned>(sharing));
   }
   return MakeHostStreams({heap_.get(), rank_, size_, [this] { return BarrierAll(); },
                           [this](const std::uint64_t* word, Cmp cmp, std::uint64_t value) {

@@ -19,7 +19,7 @@ class CudaTest : public ::testing::Test {
   }
 
   /// `mode` is a value of MORI_SHMEM_MODE, or "ipc": static, shared by CUDA IPC.
-  static Options OptionsOf(const std::string& mode, As as) {
+  static Options OptionsOf(const std::string& mode, As as, int size = 2) {
     Options options;
     const bool is_ipc = mode == "ipc";
     options.deadline = std::chrono::seconds(150);
@@ -32,7 +32,8 @@ class CudaTest : public ::testing::Test {
                            {"MORI_SHMEM_VMM_CHUNK_SIZE", "2M"}};
     // PEs that are threads have more streams than the usual 8 connections, and streams that share
     // one wait for each other. A device has few of them for all processes together.
-    if (as == As::kThreads) options.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "16");
+    if (as == As::kThreads)
+      options.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", size > 5 ? "32" : "16");
     return options;
   }
 
@@ -61,7 +62,8 @@ class CudaPes : public CudaTest, public ::testing::WithParamInterface<CudaShape>
  protected:
   std::string Run(const Body& body) const { return Run(GetParam().size, body); }
   std::string Run(int size, const Body& body) const {
-    return Failures(RunAs(GetParam().as, size, body, OptionsOf(GetParam().mode, GetParam().as)));
+    return Failures(
+        RunAs(GetParam().as, size, body, OptionsOf(GetParam().mode, GetParam().as, size)));
   }
 };
 

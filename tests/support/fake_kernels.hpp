@@ -18,6 +18,7 @@ class FakeKernels final : public DeviceKernels {
   const void* image = "image";
   std::string missing;       ///< the kernel that no module has
   std::uint64_t result = 0;  ///< what an atomic of the host finds
+  unsigned processors = 4;   ///< multiprocessors
   bool is_broken = false;    ///< launches and copies fail
   int current = 0;           ///< calls of `OnDevice()` under way
 
@@ -46,7 +47,7 @@ class FakeKernels final : public DeviceKernels {
   }
   Status Synchronize(void*) const override { return Status(); }
   void* own_stream() const override { return const_cast<FakeKernels*>(this); }
-  unsigned multiprocessors() const override { return 4; }
+  unsigned multiprocessors() const override { return processors; }
   Status NotePosted(void*) override { return Note("posted", nullptr); }
   Status AwaitPosted() override { return Note("await", nullptr); }
   Status ZeroIfHolds(void*, const void*, std::uint64_t) const override { return Status(); }

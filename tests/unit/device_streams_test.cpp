@@ -21,10 +21,11 @@ class DeviceStreamsTest : public ::testing::Test {
     device::DeviceContext context{};
     context.my_pe = 1;
     context.n_pes = n_pes;
-    return MakeDeviceStreams(kernels.get(), context);
+    return MakeDeviceStreams(kernels.get(), context, pes_of_device);
   }
 
   FakeKernels device;
+  unsigned pes_of_device = 1;
   std::unique_ptr<LibraryKernels> kernels;
   std::uint64_t word = 0;
 };
@@ -37,7 +38,7 @@ TEST_F(DeviceStreamsTest, ABuildWithoutKernelsSaysSo) {
 }
 
 TEST_F(DeviceStreamsTest, AnImageThatLacksAKernelIsAnError) {
-  device.missing = "MoriShmemMin_f64";
+  device.missing = "MoriShmemSmallReduce_f64";
   EXPECT_EQ(LibraryKernels::Load(&device).status().code(), ErrorCode::kSystem);
 }
 
@@ -60,45 +61,78 @@ TEST_F(DeviceStreamsTest, WaitQuietAndBarrierPostNothing) {
 }
 
 TEST_F(DeviceStreamsTest, ManyPesMeetByTheirTables) {
-  const auto streams = Make(device::MeetArguments::kMostPes + 1);
+  const auto streams = Make(device::kFewPes + 1);
   EXPECT_TRUE(streams->Meet(nullptr).ok());
   EXPECT_THAT(device.calls, ElementsAre("early MoriShmemMeet<1,32>"));
 }
 
-TEST_F(DeviceStreamsTest, AGridIsAsLargeAsItsBytesAndNoLargerThanTheDevice) {
+constexpr std::uint64_t kMiB = 1 << 20;
+
+/// One block of few PEs: small messages, which start early.
+TEST_F(DeviceStreamsTest, SmallCollectivesAreMessages) {
   const auto streams = Make(2);
   EXPECT_TRUE(streams->Broadcast(&word, &word, 0, 0, nullptr).ok());
-  EXPECT_TRUE(streams->FCollect(&word, &word, 100'000, nullptr).ok());
-  EXPECT_TRUE(streams->AllToAll(&word, &word, 1 << 30, nullptr).ok());
-  EXPECT_THAT(device.calls,
-              ElementsAre("early MoriShmemBroadcast<1,512>", "posted", "MoriShmemFCollect<2,512>",
-                          "posted", "MoriShmemAllToAll<4,512>", "posted"));
-}
-
-TEST_F(DeviceStreamsTest, AReductionTakesTheKernelOfItsTypeAndOperation) {
-  const auto streams = Make(2);
+  EXPECT_TRUE(streams->FCollect(&word, &word, 16 << 10, nullptr).ok());
+  EXPECT_TRUE(streams->AllToAll(&word, &word, 1, nullptr).ok());
   EXPECT_TRUE(
       streams->Reduce(&word, &word, 10, ElementType::kUint64, ReduceOp::kMin, nullptr).ok());
   EXPECT_TRUE(
       streams->Reduce(&word, &word, 10, ElementType::kFloat64, ReduceOp::kMax, nullptr).ok());
-  EXPECT_TRUE(streams->Reduce(&word, &word, 10, ElementType::kInt32, ReduceOp::kSum, nullptr).ok());
-  EXPECT_THAT(device.calls, ElementsAre("early MoriShmemMin_u64<1,512>", "posted",
-                                        "early MoriShmemMax_f64<1,512>", "posted",
-                                        "early MoriShmemSum_i32<1,512>", "posted"));
+  EXPECT_TRUE(
+      streams->Reduce(&word, &word, 4096, ElementType::kInt32, ReduceOp::kSum, nullptr).ok());
+  EXPECT_THAT(device.calls, ElementsAre("early MoriShmemSmallBroadcast<1,512>", "posted",
+                                        "early MoriShmemSmallGather<1,512>", "posted",
+                                        "early MoriShmemSmallGather<1,512>", "posted",
+                                        "early MoriShmemSmallReduce_u64<1,512>", "posted",
+                                        "early MoriShmemSmallReduce_f64<1,512>", "posted",
+                                        "early MoriShmemSmallReduce_i32<1,512>", "posted"));
 }
 
-/// One block meets by itself.
-TEST_F(DeviceStreamsTest, AReductionOfManyBlocksMeetsFirst) {
+/// What one block sends to all of them is what counts.
+TEST_F(DeviceStreamsTest, TheMorePesTheSmallerIsSmall) {
+  const auto streams = Make(8);
+  EXPECT_TRUE(streams->FCollect(&word, &word, 4681, nullptr).ok());
+  EXPECT_TRUE(streams->FCollect(&word, &word, 4682, nullptr).ok());
+  EXPECT_THAT(device.calls, ElementsAre("early MoriShmemSmallGather<1,512>", "posted",
+                                        "MoriShmemFCollect<1,512>", "posted"));
+}
+
+TEST_F(DeviceStreamsTest, AGridIsAsLargeAsItsBytesAndNoLargerThanTheDevice) {
   const auto streams = Make(2);
-  constexpr std::uint64_t kCount = 2 * 65'536 / sizeof(float);  // each PE combines half of it
-  EXPECT_TRUE(
-      streams->Reduce(&word, &word, kCount - 2, ElementType::kFloat32, ReduceOp::kSum, nullptr)
-          .ok());
-  EXPECT_TRUE(
-      streams->Reduce(&word, &word, kCount, ElementType::kFloat32, ReduceOp::kSum, nullptr).ok());
+  device.processors = 8;
+  EXPECT_TRUE(streams->Broadcast(&word, &word, 17 << 10, 0, nullptr).ok());
+  EXPECT_TRUE(streams->FCollect(&word, &word, 40 << 10, nullptr).ok());
+  EXPECT_TRUE(streams->AllToAll(&word, &word, 1 << 30, nullptr).ok());
   EXPECT_THAT(device.calls,
-              ElementsAre("early MoriShmemSum_f32<1,512>", "posted", "early MoriShmemMeetFew<1,32>",
-                          "MoriShmemSum_f32<2,512>", "posted"));
+              ElementsAre("MoriShmemBroadcast<2,512>", "posted", "MoriShmemFCollect<2,512>",
+                          "posted", "MoriShmemAllToAll<8,512>", "posted"));
+}
+
+TEST_F(DeviceStreamsTest, BlocksThatMeetHaveRoomBesideThoseOfOtherPes) {
+  device.processors = 32;
+  for (const unsigned pes : {1u, 4u, 100u}) {
+    pes_of_device = pes;
+    EXPECT_TRUE(Make(2)->FCollect(&word, &word, kMiB, nullptr).ok());
+  }
+  EXPECT_THAT(device.calls,
+              ElementsAre("MoriShmemFCollect<16,512>", "posted", "MoriShmemFCollect<4,512>",
+                          "posted", "MoriShmemFCollect<1,512>", "posted"));
+}
+
+/// Where blocks do not meet, a kernel before the reduction sees that the sources are ready.
+TEST_F(DeviceStreamsTest, AReductionMeetsFirst) {
+  const auto reduce = [&](unsigned n_pes, std::uint64_t count) {
+    device.calls.clear();
+    EXPECT_TRUE(Make(n_pes)
+                    ->Reduce(&word, &word, count, ElementType::kFloat32, ReduceOp::kSum, nullptr)
+                    .ok());
+    return device.calls;
+  };
+  EXPECT_THAT(reduce(2, 4097), ElementsAre("MoriShmemReduce_f32<1,512>", "posted"));
+  EXPECT_THAT(reduce(2, kMiB + 2),
+              ElementsAre("early MoriShmemMeetFew<1,32>", "MoriShmemReduce_f32<4,512>", "posted"));
+  EXPECT_THAT(reduce(9, 1),
+              ElementsAre("early MoriShmemMeet<1,32>", "MoriShmemReduce_f32<1,512>", "posted"));
 }
 
 TEST_F(DeviceStreamsTest, AnAtomicOfTheHostReturnsWhatTheKernelFound) {

@@ -9,29 +9,28 @@
 namespace mori::shmem::device {
 
 /// What `SyncAll()` and `BarrierAll()` have in common: each PE writes its epoch to all, and waits
-/// for all epochs. One way of latency. `sync_of(pe)` is where a PE's words are reached.
+/// for all epochs. One way of latency. `epochs_of(pe)` is where a PE's epochs are reached, by PE.
 ///
 /// The fence is by the threads that write, after the scope has met: cumulative, it covers what all
 /// of the scope have stored. It pairs with the acquiring loads of who waits for the epoch.
-template <typename Scope, typename SyncOf>
-MORI_DEVICE_FN void MeetBy(u32 my_pe, u32 n_pes, SyncOf sync_of) {
-  SyncWords* mine = sync_of(my_pe);
+template <typename Scope, typename EpochsOf>
+MORI_DEVICE_FN void MeetBy(u32 my_pe, u32 n_pes, EpochsOf epochs_of) {
+  u64* mine = epochs_of(my_pe);
   const u32 rank = Scope::Rank();
-  const u64 epoch = rank < n_pes ? LoadRelaxed(mine->epochs + my_pe) + 1 : 0;
+  const u64 epoch = rank < n_pes ? LoadRelaxed(mine + my_pe) + 1 : 0;
   Scope::Sync();
   if (rank < n_pes) {
     FenceRelease();
+    for (u32 pe = rank; pe < n_pes; pe += Scope::Size()) StoreRelaxed(epochs_of(pe) + my_pe, epoch);
     for (u32 pe = rank; pe < n_pes; pe += Scope::Size())
-      StoreRelaxed(sync_of(pe)->epochs + my_pe, epoch);
-    for (u32 pe = rank; pe < n_pes; pe += Scope::Size())
-      WaitFor([&] { return LoadAcquire(mine->epochs + pe) >= epoch; });
+      WaitFor([&] { return LoadAcquire(mine + pe) >= epoch; });
   }
   Scope::Sync();
 }
 template <typename Scope>
 MORI_DEVICE_FN void Meet() {
   MeetBy<Scope>(static_cast<u32>(MyPe()), static_cast<u32>(NPes()),
-                [](u32 pe) { return SyncWordsOf(static_cast<int>(pe)); });
+                [](u32 pe) { return SyncWordsOf(static_cast<int>(pe))->epochs; });
 }
 
 /// Returns once all PEs have called it. What others had put before is visible where they had
@@ -115,22 +114,27 @@ struct Max {
   }
 };
 
-/// `Op` on each element of type `T` in what is loaded at a time.
-template <typename Op, typename T, typename Unit>
-MORI_DEVICE_FN Unit Combine(const Unit& a, const Unit& b) {
+template <typename T>
+MORI_DEVICE_FN void StoreElement(T* p, T element) {
+  StoreBulk(AsWord(p), ToWord(element));
+}
+
+/// `op` on each element of type `T` in what is loaded at a time.
+template <typename T, typename Op, typename Unit>
+MORI_DEVICE_FN Unit Combine(Op op, const Unit& a, const Unit& b) {
   struct Elements {
     T of[sizeof(Unit) / sizeof(T)];
   };
   Elements left = __builtin_bit_cast(Elements, a);
   const Elements right = __builtin_bit_cast(Elements, b);
   MORI_UNROLL
-  for (u64 i = 0; i < sizeof(Unit) / sizeof(T); ++i) left.of[i] = Op::Of(left.of[i], right.of[i]);
+  for (u64 i = 0; i < sizeof(Unit) / sizeof(T); ++i) left.of[i] = op.Of(left.of[i], right.of[i]);
   return __builtin_bit_cast(Unit, left);
 }
 
 /// Combines elements [start, end) of all PEs, whole units, and puts the result to all.
-template <typename Scope, typename Op, typename Unit, typename T>
-MORI_DEVICE_FN void ReduceUnits(T* dest, const T* source, u64 start, u64 end) {
+template <typename Scope, typename Unit, typename Op, typename T>
+MORI_DEVICE_FN void ReduceUnits(Op op, T* dest, const T* source, u64 start, u64 end) {
   constexpr int kUnroll = 2;
   constexpr int kPesAtATime = 4;  // their loads are under way together
   constexpr u64 kElements = sizeof(Unit) / sizeof(T);
@@ -156,7 +160,7 @@ MORI_DEVICE_FN void ReduceUnits(T* dest, const T* source, u64 start, u64 end) {
         if (first + n >= n_pes) break;
         MORI_UNROLL
         for (int k = 0; k < kUnroll; ++k)
-          values[k] = first + n == 0 ? found[n][k] : Combine<Op, T>(values[k], found[n][k]);
+          values[k] = first + n == 0 ? found[n][k] : Combine<T>(op, values[k], found[n][k]);
       }
     }
     for (int n = 0; n < n_pes; ++n) {
@@ -173,7 +177,7 @@ MORI_DEVICE_FN void ReduceUnits(T* dest, const T* source, u64 start, u64 end) {
 /// elements, in the order of PEs, and puts the result to all. Who reads a part writes it, so that
 /// `dest` may be `source`.
 template <typename Scope, typename Op, typename T>
-MORI_DEVICE_FN void ReducePuts(T* dest, const T* source, u64 count) {
+MORI_DEVICE_FN void ReducePuts(Op op, T* dest, const T* source, u64 count) {
   constexpr u64 kWide = sizeof(Vector16) / sizeof(T);
   const u64 n_pes = static_cast<u64>(NPes());
   const u64 part = (count + n_pes * kWide - 1) / (n_pes * kWide) * kWide;
@@ -183,8 +187,8 @@ MORI_DEVICE_FN void ReducePuts(T* dest, const T* source, u64 count) {
   const bool is_wide =
       (reinterpret_cast<u64>(dest) | reinterpret_cast<u64>(source)) % sizeof(Vector16) == 0;
   const u64 wide_end = is_wide ? start + (end - start) / kWide * kWide : start;
-  ReduceUnits<Scope, Op, Vector16>(dest, source, start, wide_end);
-  ReduceUnits<Scope, Op, WordOf<T>>(dest, source, wide_end, end);
+  ReduceUnits<Scope, Vector16>(op, dest, source, start, wide_end);
+  ReduceUnits<Scope, WordOf<T>>(op, dest, source, wide_end, end);
 }
 
 /// Combines `count` elements of 4 or 8 bytes of all PEs with `Op` (`Sum`, `Min` or `Max`), in the
@@ -192,7 +196,7 @@ MORI_DEVICE_FN void ReducePuts(T* dest, const T* source, u64 count) {
 template <typename Scope, typename Op, typename T>
 MORI_DEVICE_FN void Reduce(T* dest, const T* source, u64 count) {
   Meet<Scope>();
-  ReducePuts<Scope, Op>(dest, source, count);
+  ReducePuts<Scope>(Op{}, dest, source, count);
   Meet<Scope>();
 }
 

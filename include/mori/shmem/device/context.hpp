@@ -35,19 +35,29 @@ struct DeviceContext {
 static_assert(sizeof(DeviceContext) == 40 + 16 * kNearPes,
               "kernels compiled earlier read this layout");
 
+/// What kernels of the library between few PEs have room for.
+inline constexpr u32 kFewPes = 8;
+inline constexpr u32 kMeetingBlocks = 128;  ///< blocks of a kernel that meet those of other PEs
+inline constexpr u64 kInboxWords = 4096;    ///< of a small message: 4 bytes of data each
+/// Inboxes are emptied after so many exchanges of small messages.
+inline constexpr u64 kExchangesOfInbox = u64{1} << 20;
+
 /// Of each PE, zeroed before its first use.
 struct SyncWords {
   u64 epochs[kMaxKernelPes];  ///< [pe]: the last barrier that `pe` has come to
-  u64 blocks_done;            ///< of the library's kernel that runs now
+  // Of the library's kernels, of which one runs at a time:
+  u64 blocks_done;                            ///< of the one that runs now
+  u64 exchanges;                              ///< of small messages, that this PE has completed
+  u64 block_epochs[kMeetingBlocks][kFewPes];  ///< as `epochs`, of each block
+  u64 inboxes[2][kFewPes][kInboxWords];       ///< [exchange % 2][from]
 };
 
-/// What the library's kernel that only meets the other PEs needs, as its argument: what it read of
-/// constant memory first would cost as much as all else it does.
-struct MeetArguments {
-  static constexpr u32 kMostPes = 8;
+/// What the library's kernels between few PEs need, as their argument: what they read of constant
+/// memory first would cost as much as all else they do.
+struct FewPes {
   u32 my_pe;
-  u32 n_pes;
-  SyncWords* sync[kMostPes];
+  u32 n_pes;  ///< 0: there are more
+  SyncWords* sync[kFewPes];
 };
 
 }  // namespace mori::shmem::device

@@ -1,0 +1,222 @@
+// Small messages between few PEs, by one block of each: a word of 8 bytes brings 4 bytes of data
+// and the number of the exchange, so that who sees the number has the data. No fence, one way of
+// latency, and nobody reaches into another's `source` or `dest`.
+#pragma once
+
+#include "mori/shmem/device/collectives.hpp"
+
+namespace mori::shmem::device {
+
+/// `call(pe)` for the others, neighbours first.
+template <typename Call>
+MORI_DEVICE_FN void ForOthers(const FewPes& few, Call call) {
+  for (u32 pe = few.my_pe + 1; pe < few.n_pes; ++pe) call(pe);
+  for (u32 pe = 0; pe < few.my_pe; ++pe) call(pe);
+}
+
+/// One exchange, of which all PEs of the world make the same ones in the same order. In each of
+/// them every PE sends at least word 0 to every other, and waits for it. So when a PE begins an
+/// exchange, all others have completed the last but one: two inboxes, taken in turn, are enough.
+/// Every thread of the block makes each call.
+class Exchange {
+ public:
+  explicit MORI_DEVICE_FN Exchange(const FewPes& few)
+      : few_(few), number_(LoadRelaxed(&few.sync[few.my_pe]->exchanges) + 1) {
+    if (number_ % kExchangesOfInbox == 0) Renew();
+  }
+
+  /// Word `at` of this PE's message to `pe`, another one; by one thread.
+  MORI_DEVICE_FN void Send(u32 pe, u64 at, u32 data) const {
+    StoreRelaxed(&InboxOf(pe)[few_.my_pe][at], static_cast<u64>(Tag()) << 32 | data);
+  }
+
+  /// Words `at(0)` to `at(kCount - 1)` of what `pe` has sent; waits for them, by one thread. Loads
+  /// are under way together.
+  template <int kCount, typename At>
+  MORI_DEVICE_FN void Receive(u32 pe, At at, u32 (&data)[kCount]) const {
+    const u64* message = InboxOf(few_.my_pe)[pe];
+    WaitFor([&] {
+      u64 words[kCount];
+      MORI_UNROLL
+      for (int k = 0; k < kCount; ++k) words[k] = LoadRelaxed(message + at(k));
+      bool is_here = true;
+      MORI_UNROLL
+      for (int k = 0; k < kCount; ++k) {
+        data[k] = static_cast<u32>(words[k]);
+        is_here = is_here && words[k] >> 32 == Tag();
+      }
+      return is_here;
+    });
+  }
+
+  /// The calling thread has received what it waits for.
+  MORI_DEVICE_FN void End() const {
+    BlockSync();  // all have read the number
+    if (ThreadInBlock() == 0) StoreRelaxed(&few_.sync[few_.my_pe]->exchanges, number_);
+  }
+
+ private:
+  using Inbox = u64[kInboxWords];
+
+  MORI_DEVICE_FN u32 Tag() const { return static_cast<u32>(number_); }
+  MORI_DEVICE_FN Inbox* InboxOf(u32 pe) const { return few_.sync[pe]->inboxes[number_ % 2]; }
+
+  /// Tags come again one day, and what a long message left must not be taken for a word of a later
+  /// one: all PEs stop, and each empties its inboxes.
+  MORI_DEVICE_FN void Renew() const {
+    const auto meet = [&] {
+      MeetBy<Block>(few_.my_pe, few_.n_pes, [&](u32 pe) { return few_.sync[pe]->epochs; });
+    };
+    meet();
+    u64* words = &few_.sync[few_.my_pe]->inboxes[0][0][0];
+    for (u64 i = Block::Rank(); i < sizeof(SyncWords::inboxes) / sizeof(u64); i += Block::Size())
+      StoreRelaxed(words + i, u64{0});
+    meet();
+  }
+
+  const FewPes& few_;
+  u64 number_;
+};
+
+/// A message of bytes as words of 4, the last filled up.
+struct Message {
+  u8* start;
+  u64 bytes;
+
+  MORI_DEVICE_FN u64 words() const { return bytes == 0 ? 1 : (bytes + 3) / 4; }
+  MORI_DEVICE_FN bool HasWord(u64 at) const {
+    return reinterpret_cast<u64>(start) % 4 == 0 && 4 * at + 4 <= bytes;
+  }
+  MORI_DEVICE_FN u32 Load(u64 at) const {
+    if (HasWord(at)) return LoadBulk(reinterpret_cast<const u32*>(start) + at);
+    u32 word = 0;
+    for (u64 i = 0; i < 4 && 4 * at + i < bytes; ++i)
+      word |= static_cast<u32>(LoadBulk(start + 4 * at + i)) << 8 * i;
+    return word;
+  }
+  MORI_DEVICE_FN void Store(u64 at, u32 word) const {
+    if (HasWord(at)) return StoreBulk(reinterpret_cast<u32*>(start) + at, word);
+    for (u64 i = 0; i < 4 && 4 * at + i < bytes; ++i)
+      StoreBulk(start + 4 * at + i, static_cast<u8>(word >> 8 * i));
+  }
+};
+
+/// What a thread receives at a time.
+inline constexpr int kWordsAtATime = 4;
+
+/// `message`, of this PE and of its peers, from and to the same place in all inboxes.
+MORI_DEVICE_FN void SendMessage(const Exchange& exchange, u32 pe, const Message& message) {
+  for (u64 at = Block::Rank(); at < message.words(); at += Block::Size())
+    exchange.Send(pe, at, message.Load(at));
+}
+MORI_DEVICE_FN void ReceiveMessage(const Exchange& exchange, u32 pe, const Message& message) {
+  const u64 step = Block::Size();
+  for (u64 first = Block::Rank(); first < message.words(); first += kWordsAtATime * step) {
+    // The first again where there is none: no branches between the loads.
+    const auto at = [&](int k) {
+      return first + k * step < message.words() ? first + k * step : first;
+    };
+    u32 words[kWordsAtATime];
+    exchange.Receive(pe, at, words);
+    MORI_UNROLL
+    for (int k = 0; k < kWordsAtATime; ++k) message.Store(at(k), words[k]);
+  }
+}
+/// Nothing but word 0, so that the PEs are in step.
+MORI_DEVICE_FN void SendToken(const Exchange& exchange, u32 pe) {
+  if (Block::Rank() == 0) exchange.Send(pe, 0, 0);
+}
+MORI_DEVICE_FN void AwaitToken(const Exchange& exchange, u32 pe) {
+  u32 token[1];
+  if (Block::Rank() == 0)
+    exchange.Receive(
+        pe, [](int) { return u64{0}; }, token);
+}
+/// From one place of this PE to another.
+MORI_DEVICE_FN void CopyMessage(const Message& to, const Message& from) {
+  for (u64 at = Block::Rank(); at < from.words(); at += Block::Size()) to.Store(at, from.Load(at));
+}
+
+MORI_DEVICE_FN void SmallBroadcast(const FewPes& few, u8* dest, u8* source, u64 bytes, u32 root) {
+  const Exchange exchange(few);
+  const bool is_root = few.my_pe == root;
+  ForOthers(few, [&](u32 pe) {
+    if (is_root) {
+      SendMessage(exchange, pe, {source, bytes});
+    } else {
+      SendToken(exchange, pe);
+    }
+  });
+  if (is_root && dest != source) CopyMessage({dest, bytes}, {source, bytes});
+  ForOthers(few, [&](u32 pe) {
+    if (pe == root) {
+      ReceiveMessage(exchange, pe, {dest, bytes});
+    } else {
+      AwaitToken(exchange, pe);
+    }
+  });
+  exchange.End();
+}
+
+/// What is at `source + pe * stride` to `pe`, and what comes from `pe` to `dest + pe * bytes`: with
+/// a stride of 0 an all-gather, of `bytes` an all-to-all.
+MORI_DEVICE_FN void SmallGather(const FewPes& few, u8* dest, u8* source, u64 bytes, u64 stride) {
+  const Exchange exchange(few);
+  ForOthers(few, [&](u32 pe) { SendMessage(exchange, pe, {source + pe * stride, bytes}); });
+  CopyMessage({dest + few.my_pe * bytes, bytes}, {source + few.my_pe * stride, bytes});
+  ForOthers(few, [&](u32 pe) { ReceiveMessage(exchange, pe, {dest + pe * bytes, bytes}); });
+  exchange.End();
+}
+
+/// Every PE combines all elements by itself, in the order of PEs.
+template <typename T, typename Op>
+MORI_DEVICE_FN void SmallReduce(const FewPes& few, Op op, T* dest, const T* source, u64 count) {
+  constexpr int kElements = 4;  // that a thread receives at a time
+  constexpr int kWords = sizeof(T) / sizeof(u32);
+  struct Words {
+    u32 of[kWords];
+  };
+  const Exchange exchange(few);
+  const u64 step = Block::Size();
+  for (u64 i = Block::Rank(); i < count; i += step) {
+    const Words words = __builtin_bit_cast(Words, LoadBulk(AsWord(source + i)));
+    ForOthers(few, [&](u32 pe) {
+      MORI_UNROLL
+      for (int w = 0; w < kWords; ++w) exchange.Send(pe, i * kWords + w, words.of[w]);
+    });
+  }
+  if (count == 0) {
+    ForOthers(few, [&](u32 pe) { SendToken(exchange, pe); });
+    ForOthers(few, [&](u32 pe) { AwaitToken(exchange, pe); });
+  }
+  for (u64 first = Block::Rank(); first < count; first += kElements * step) {
+    // The first again where there is none: no branches between the loads.
+    const auto at = [&](int k) { return first + k * step < count ? first + k * step : first; };
+    T values[kElements]{};
+    for (u32 pe = 0; pe < few.n_pes; ++pe) {
+      T found[kElements];
+      if (pe == few.my_pe) {
+        MORI_UNROLL
+        for (int k = 0; k < kElements; ++k)
+          found[k] = FromWord<T>(LoadBulk(AsWord(source + at(k))));
+      } else {
+        Words words[kElements];
+        u32(&all)[kElements * kWords] = reinterpret_cast<u32(&)[kElements * kWords]>(words);
+        exchange.Receive(
+            pe, [&](int k) { return at(k / kWords) * kWords + k % kWords; }, all);
+        MORI_UNROLL
+        for (int k = 0; k < kElements; ++k) found[k] = __builtin_bit_cast(T, words[k]);
+      }
+      MORI_UNROLL
+      for (int k = 0; k < kElements; ++k)
+        values[k] = pe == 0 ? found[k] : op.Of(values[k], found[k]);
+    }
+    MORI_UNROLL
+    for (int k = 0; k < kElements; ++k) {
+      if (first + k * step < count) StoreElement(dest + first + k * step, values[k]);
+    }
+  }
+  exchange.End();
+}
+
+}  // namespace mori::shmem::device
