@@ -10,8 +10,11 @@ namespace mori::shmem::device {
 /// `call(pe)` for the others, neighbours first.
 template <typename Call>
 MORI_DEVICE_FN void ForOthers(const FewPes& few, Call call) {
-  for (u32 pe = few.my_pe + 1; pe < few.n_pes; ++pe) call(pe);
-  for (u32 pe = 0; pe < few.my_pe; ++pe) call(pe);
+  MORI_NO_UNROLL
+  for (u32 n = 1; n < few.n_pes; ++n) {
+    const u32 pe = few.my_pe + n;
+    call(pe < few.n_pes ? pe : pe - few.n_pes);
+  }
 }
 
 /// One exchange, of which all PEs of the world make the same ones in the same order. In each of
@@ -78,49 +81,90 @@ class Exchange {
   u64 number_;
 };
 
-/// A message of bytes as words of 4, the last filled up.
+/// A message of bytes as words of 4, the last filled up; at least one.
 struct Message {
   u8* start;
   u64 bytes;
 
   MORI_DEVICE_FN u64 words() const { return bytes == 0 ? 1 : (bytes + 3) / 4; }
-  MORI_DEVICE_FN bool HasWord(u64 at) const {
-    return reinterpret_cast<u64>(start) % 4 == 0 && 4 * at + 4 <= bytes;
+  /// Those in front that are words in memory, too.
+  MORI_DEVICE_FN u64 WholeWords() const {
+    return reinterpret_cast<u64>(start) % 4 == 0 ? bytes / 4 : 0;
   }
-  MORI_DEVICE_FN u32 Load(u64 at) const {
-    if (HasWord(at)) return LoadBulk(reinterpret_cast<const u32*>(start) + at);
+  MORI_DEVICE_FN u32* AsWords() const { return reinterpret_cast<u32*>(start); }
+  /// Any other.
+  MORI_DEVICE_FN u32 LoadBytes(u64 at) const {
     u32 word = 0;
+    MORI_NO_UNROLL
     for (u64 i = 0; i < 4 && 4 * at + i < bytes; ++i)
       word |= static_cast<u32>(LoadBulk(start + 4 * at + i)) << 8 * i;
     return word;
   }
-  MORI_DEVICE_FN void Store(u64 at, u32 word) const {
-    if (HasWord(at)) return StoreBulk(reinterpret_cast<u32*>(start) + at, word);
+  MORI_DEVICE_FN void StoreBytes(u64 at, u32 word) const {
+    MORI_NO_UNROLL
     for (u64 i = 0; i < 4 && 4 * at + i < bytes; ++i)
       StoreBulk(start + 4 * at + i, static_cast<u8>(word >> 8 * i));
   }
 };
 
-/// What a thread receives at a time.
-inline constexpr int kWordsAtATime = 4;
+/// What a thread loads at a time: a message of 16 KiB in one turn of a block.
+inline constexpr int kWordsAtATime = 8;
 
-/// `message`, of this PE and of its peers, from and to the same place in all inboxes.
+/// Of words [0, count), by the threads of the block: `load(at, words)` gives those at `at(k)`, and
+/// `use(at, word)` takes each.
+template <typename Load, typename Use>
+MORI_DEVICE_FN void ForWords(u64 count, Load load, Use use) {
+  const u64 step = Block::Size();
+  MORI_NO_UNROLL
+  for (u64 first = Block::Rank(); first < count; first += kWordsAtATime * step) {
+    // The first again where there is none: no branches between the loads.
+    const auto at = [&](int k) { return first + k * step < count ? first + k * step : first; };
+    u32 words[kWordsAtATime];
+    load(at, words);
+    MORI_UNROLL
+    for (int k = 0; k < kWordsAtATime; ++k) {
+      if (first + k * step < count) use(first + k * step, words[k]);
+    }
+  }
+}
+/// `use(at, word)` for each word of `message`, of this PE.
+template <typename Use>
+MORI_DEVICE_FN void ForWordsOf(const Message& message, Use use) {
+  const auto load = [&](auto at, u32(&words)[kWordsAtATime]) {
+    MORI_UNROLL
+    for (int k = 0; k < kWordsAtATime; ++k) words[k] = LoadBulk(message.AsWords() + at(k));
+  };
+  ForWords(message.WholeWords(), load, use);
+  MORI_NO_UNROLL
+  for (u64 at = message.WholeWords() + Block::Rank(); at < message.words(); at += Block::Size())
+    use(at, message.LoadBytes(at));
+}
+
 MORI_DEVICE_FN void SendMessage(const Exchange& exchange, u32 pe, const Message& message) {
-  for (u64 at = Block::Rank(); at < message.words(); at += Block::Size())
-    exchange.Send(pe, at, message.Load(at));
+  ForWordsOf(message, [&](u64 at, u32 word) { exchange.Send(pe, at, word); });
 }
 MORI_DEVICE_FN void ReceiveMessage(const Exchange& exchange, u32 pe, const Message& message) {
-  const u64 step = Block::Size();
-  for (u64 first = Block::Rank(); first < message.words(); first += kWordsAtATime * step) {
-    // The first again where there is none: no branches between the loads.
-    const auto at = [&](int k) {
-      return first + k * step < message.words() ? first + k * step : first;
-    };
-    u32 words[kWordsAtATime];
-    exchange.Receive(pe, at, words);
-    MORI_UNROLL
-    for (int k = 0; k < kWordsAtATime; ++k) message.Store(at(k), words[k]);
+  ForWords(
+      message.WholeWords(),
+      [&](auto at, u32(&words)[kWordsAtATime]) { exchange.Receive(pe, at, words); },
+      [&](u64 at, u32 word) { StoreBulk(message.AsWords() + at, word); });
+  MORI_NO_UNROLL
+  for (u64 at = message.WholeWords() + Block::Rank(); at < message.words(); at += Block::Size()) {
+    u32 word[1];
+    exchange.Receive(
+        pe, [&](int) { return at; }, word);
+    message.StoreBytes(at, word[0]);
   }
+}
+/// From one place of this PE to another.
+MORI_DEVICE_FN void CopyMessage(const Message& to, const Message& from) {
+  ForWordsOf(from, [&](u64 at, u32 word) {
+    if (at < to.WholeWords()) {
+      StoreBulk(to.AsWords() + at, word);
+    } else {
+      to.StoreBytes(at, word);
+    }
+  });
 }
 /// Nothing but word 0, so that the PEs are in step.
 MORI_DEVICE_FN void SendToken(const Exchange& exchange, u32 pe) {
@@ -131,10 +175,6 @@ MORI_DEVICE_FN void AwaitToken(const Exchange& exchange, u32 pe) {
   if (Block::Rank() == 0)
     exchange.Receive(
         pe, [](int) { return u64{0}; }, token);
-}
-/// From one place of this PE to another.
-MORI_DEVICE_FN void CopyMessage(const Message& to, const Message& from) {
-  for (u64 at = Block::Rank(); at < from.words(); at += Block::Size()) to.Store(at, from.Load(at));
 }
 
 MORI_DEVICE_FN void SmallBroadcast(const FewPes& few, u8* dest, u8* source, u64 bytes, u32 root) {
@@ -171,18 +211,34 @@ MORI_DEVICE_FN void SmallGather(const FewPes& few, u8* dest, u8* source, u64 byt
 /// Every PE combines all elements by itself, in the order of PEs.
 template <typename T, typename Op>
 MORI_DEVICE_FN void SmallReduce(const FewPes& few, Op op, T* dest, const T* source, u64 count) {
-  constexpr int kElements = 4;  // that a thread receives at a time
   constexpr int kWords = sizeof(T) / sizeof(u32);
+  constexpr int kElements = kWordsAtATime / kWords;  // that a thread loads at a time
   struct Words {
     u32 of[kWords];
   };
   const Exchange exchange(few);
   const u64 step = Block::Size();
-  for (u64 i = Block::Rank(); i < count; i += step) {
-    const Words words = __builtin_bit_cast(Words, LoadBulk(AsWord(source + i)));
+  // The first again where there is none: no branches between the loads.
+  const auto place = [&](u64 first, int k) {
+    return first + k * step < count ? first + k * step : first;
+  };
+  const auto load = [&](u64 first, T(&elements)[kElements]) {
+    MORI_UNROLL
+    for (int k = 0; k < kElements; ++k)
+      elements[k] = FromWord<T>(LoadBulk(AsWord(source + place(first, k))));
+  };
+  for (u64 first = Block::Rank(); first < count; first += kElements * step) {
+    T mine[kElements];
+    load(first, mine);
     ForOthers(few, [&](u32 pe) {
       MORI_UNROLL
-      for (int w = 0; w < kWords; ++w) exchange.Send(pe, i * kWords + w, words.of[w]);
+      for (int k = 0; k < kElements; ++k) {
+        if (first + k * step >= count) break;
+        const Words words = __builtin_bit_cast(Words, mine[k]);
+        MORI_UNROLL
+        for (int w = 0; w < kWords; ++w)
+          exchange.Send(pe, (first + k * step) * kWords + w, words.of[w]);
+      }
     });
   }
   if (count == 0) {
@@ -190,20 +246,16 @@ MORI_DEVICE_FN void SmallReduce(const FewPes& few, Op op, T* dest, const T* sour
     ForOthers(few, [&](u32 pe) { AwaitToken(exchange, pe); });
   }
   for (u64 first = Block::Rank(); first < count; first += kElements * step) {
-    // The first again where there is none: no branches between the loads.
-    const auto at = [&](int k) { return first + k * step < count ? first + k * step : first; };
     T values[kElements]{};
     for (u32 pe = 0; pe < few.n_pes; ++pe) {
       T found[kElements];
       if (pe == few.my_pe) {
-        MORI_UNROLL
-        for (int k = 0; k < kElements; ++k)
-          found[k] = FromWord<T>(LoadBulk(AsWord(source + at(k))));
+        load(first, found);
       } else {
         Words words[kElements];
         u32(&all)[kElements * kWords] = reinterpret_cast<u32(&)[kElements * kWords]>(words);
         exchange.Receive(
-            pe, [&](int k) { return at(k / kWords) * kWords + k % kWords; }, all);
+            pe, [&](int k) { return place(first, k / kWords) * kWords + k % kWords; }, all);
         MORI_UNROLL
         for (int k = 0; k < kElements; ++k) found[k] = __builtin_bit_cast(T, words[k]);
       }

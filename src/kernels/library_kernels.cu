@@ -115,10 +115,18 @@ MORI_KERNEL MoriShmemMeet() {
   AwaitStream();
   Meet<Warp>();
 }
-/// The same for few PEs.
+/// The same for few PEs, a thread each: none of them waits for another, and nothing but what came
+/// before on the stream is to be fenced.
 MORI_KERNEL MoriShmemMeetFew(MORI_ARGUMENT FewPes few) {
   AwaitStream();
-  MeetBy<Warp>(few.my_pe, few.n_pes, [&](u32 pe) { return few.sync[pe]->epochs; });
+  const u32 pe = ThreadInBlock();
+  if (pe >= few.n_pes || pe == few.my_pe) return;
+  SyncWords* mine = few.sync[few.my_pe];
+  const u64 meeting = LoadRelaxed(&mine->meetings_sent[pe]) + 1;
+  FenceRelease();  // pairs with the acquiring load on `pe`
+  StoreRelaxed(&few.sync[pe]->meetings[few.my_pe], meeting);
+  StoreRelaxed(&mine->meetings_sent[pe], meeting);
+  WaitFor([&] { return LoadAcquire(&mine->meetings[pe]) >= meeting; });
 }
 
 MORI_KERNEL MoriShmemSignal(u64* sig_addr, u64 signal, int op, int pe) {

@@ -62,7 +62,7 @@ class DeviceKernels {
   virtual Status ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const = 0;
   /// The address by which kernels reach memory of the host, for as long as it is held.
   virtual Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t bytes) = 0;
-  /// Calls while the device is the calling thread's current one.
+  /// Calls while the device is the calling thread's current one; not if the device has been reset.
   virtual void OnDevice(const std::function<void()>& call) const = 0;
 };
 

@@ -19,11 +19,15 @@ using testing::CudaShape;
 using testing::Outcome;
 using testing::Pe;
 
-/// Processes, in every mode and by each way of sharing.
+/// Processes, in every mode and by each way of sharing; without MPS, under which what happens to
+/// one happens to all.
 class CudaLifecycle : public testing::CudaTest, public ::testing::WithParamInterface<const char*> {
  protected:
   static std::vector<Outcome> RunProcesses(int size, const testing::Body& body) {
-    return testing::RunProcesses(size, body, OptionsOf(GetParam(), As::kProcesses));
+    auto options = OptionsOf(GetParam(), As::kProcesses);
+    options.environment.emplace_back("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent");
+    options.environment.emplace_back("MORI_GLOBAL_LOG_LEVEL", "WARN");
+    return testing::RunProcesses(size, body, options);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Modes, CudaLifecycle,

@@ -9,6 +9,8 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const cuda::Driver* driver,
   std::shared_ptr<CudaDevice> opened(new CudaDevice(driver, ordinal, device));
   MORI_RETURN_IF_ERROR(driver->Check(driver->primary_retain(&opened->context_, device),
                                      fmt::format("open CUDA device {}", ordinal)));
+  MORI_RETURN_IF_ERROR(driver->Check(driver->context_id(opened->context_, &opened->context_id_),
+                                     "identify a CUDA context"));
   const Use use(*opened);
   MORI_RETURN_IF_ERROR(driver->Check(
       driver->stream_create(&opened->stream_, cuda::kStreamNonBlocking), "make a CUDA stream"));
@@ -16,13 +18,22 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const cuda::Driver* driver,
 }
 
 CudaDevice::~CudaDevice() {
-  if (context_ == nullptr) return;
-  // At the end of a process the driver may be gone already: it then says so, and all is well.
+  if (context_ == nullptr || IsGone()) return;
   if (stream_ != nullptr) {
     const Use use(*this);
     driver_->stream_destroy(stream_);
   }
   driver_->primary_release(device_);
+}
+
+bool CudaDevice::IsGone() const {
+  unsigned flags = 0;
+  int is_active = 0;
+  if (driver_->primary_state(device_, &flags, &is_active) != cuda::kSuccess || is_active == 0)
+    return true;
+  // Active, but perhaps another one since.
+  unsigned long long id = 0;
+  return driver_->context_id(context_, &id) != cuda::kSuccess || id != context_id_;
 }
 
 cuda::AllocationProperties CudaDevice::Properties() const {

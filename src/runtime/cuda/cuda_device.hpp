@@ -22,6 +22,9 @@ class CudaDevice {
   cuda::Context context() const { return context_; }
   cuda::Stream stream() const { return stream_; }
   cuda::AllocationProperties Properties() const;
+  /// Whether somebody has reset the device (cudaDeviceReset), or the driver has ended: streams,
+  /// events, modules and memory of the context are gone, and their handles must not be used.
+  bool IsGone() const;
 
   /// The device is the calling thread's current one while this exists; the former one is
   /// afterwards.
@@ -52,6 +55,7 @@ class CudaDevice {
   int ordinal_;
   cuda::Device device_;
   cuda::Context context_ = nullptr;
+  unsigned long long context_id_ = 0;
   cuda::Stream stream_ = nullptr;
 };
 

@@ -44,6 +44,7 @@ class Allocation {
   Allocation(std::shared_ptr<CudaDevice> device, DevicePointer address, std::uint64_t bytes)
       : device_(std::move(device)), address_(address), bytes_(bytes) {}
   ~Allocation() {
+    if (device_->IsGone()) return;  // and the memory with it
     const CudaDevice::Use use(*device_);
     device_->driver().memory_free(address_);
   }
@@ -123,6 +124,7 @@ class OpenedMemory final : public DeviceMemory {
   OpenedMemory(std::shared_ptr<CudaDevice> device, DevicePointer address, std::uint64_t bytes)
       : device_(std::move(device)), address_(address), bytes_(bytes) {}
   ~OpenedMemory() override {
+    if (device_->IsGone()) return;
     const CudaDevice::Use use(*device_);
     device_->driver().context_synchronize();  // what was launched on it may still be under way
     device_->driver().ipc_close(address_);

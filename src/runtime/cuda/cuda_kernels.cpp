@@ -27,6 +27,7 @@ Result<std::unique_ptr<CudaKernels>> CudaKernels::Create(std::shared_ptr<CudaDev
 }
 
 CudaKernels::~CudaKernels() {
+  if (device_->IsGone()) return;
   const CudaDevice::Use use(*device_);
   for (const auto& [stream, posted] : posted_) driver().event_destroy(posted.event);
   for (cuda::Module module : modules_) driver().module_unload(module);
@@ -153,6 +154,7 @@ Status CudaKernels::AwaitPosted() {
     }
   }
   if (awaited.empty()) return Status();
+  if (device_->IsGone()) return Error(ErrorCode::kSystem, "the device has been reset");
   const CudaDevice::Use use(*device_);
   for (cuda::Event event : awaited) {
     MORI_RETURN_IF_ERROR(
@@ -162,6 +164,7 @@ Status CudaKernels::AwaitPosted() {
 }
 
 Status CudaKernels::ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const {
+  if (device_->IsGone()) return Status();
   const CudaDevice::Use use(*device_);
   unsigned type = 0;
   if (driver().pointer_attribute(&type, cuda::kPointerMemoryType, Address(address)) !=
@@ -192,6 +195,7 @@ Result<std::shared_ptr<void>> CudaKernels::MapHost(void* memory, std::uint64_t b
                          pages, length, cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap),
                      "map memory of the host for kernels"));
   const std::shared_ptr<void> registered(pages, [device = device_](void* at) {
+    if (device->IsGone()) return;
     const CudaDevice::Use use_device(*device);
     device->driver().host_unregister(at);
   });
@@ -202,6 +206,7 @@ Result<std::shared_ptr<void>> CudaKernels::MapHost(void* memory, std::uint64_t b
 }
 
 void CudaKernels::OnDevice(const std::function<void()>& call) const {
+  if (device_->IsGone()) return;
   const CudaDevice::Use use(*device_);
   call();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 
 #include "runtime/cuda/cuda_ipc.hpp"
 
@@ -16,10 +17,7 @@ class CudaMemory final : public DeviceMemory {
  public:
   CudaMemory(std::shared_ptr<CudaDevice> device, cuda::MemoryHandle handle, std::uint64_t bytes)
       : device_(std::move(device)), handle_(handle), bytes_(bytes) {}
-  ~CudaMemory() override {
-    const CudaDevice::Use use(*device_);
-    device_->driver().memory_release(handle_);
-  }
+  ~CudaMemory() override { device_->driver().memory_release(handle_); }  // of no context
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
 
@@ -47,9 +45,12 @@ class CudaRange final : public AddressRange {
   CudaRange(std::shared_ptr<CudaDevice> device, DevicePointer base, std::uint64_t bytes)
       : device_(std::move(device)), base_(base), bytes_(bytes) {}
   ~CudaRange() override {
-    const CudaDevice::Use use(*device_);
-    // Work that was launched on the memory may still be under way, a barrier for example.
-    if (!mapped_.empty()) device_->driver().context_synchronize();
+    std::optional<CudaDevice::Use> use;
+    if (!mapped_.empty() && !device_->IsGone()) {
+      use.emplace(*device_);
+      // Work that was launched on the memory may still be under way, a barrier for example.
+      device_->driver().context_synchronize();
+    }
     for (const auto& [offset, bytes] : mapped_) device_->driver().unmap(base_ + offset, bytes);
     device_->driver().address_free(base_, bytes_);
   }

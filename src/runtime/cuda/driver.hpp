@@ -109,6 +109,8 @@ static_assert(sizeof(LaunchConfig) == 56, "CUlaunchConfig");
   ROW(device_bus_id, "cuDeviceGetPCIBusId", (char*, int, Device))                                 \
   ROW(primary_retain, "cuDevicePrimaryCtxRetain", (Context*, Device))                             \
   ROW(primary_release, "cuDevicePrimaryCtxRelease_v2", (Device))                                  \
+  ROW(primary_state, "cuDevicePrimaryCtxGetState", (Device, unsigned*, int*))                     \
+  ROW(context_id, "cuCtxGetId", (Context, unsigned long long*))                                   \
   ROW(context_push, "cuCtxPushCurrent_v2", (Context))                                             \
   ROW(context_pop, "cuCtxPopCurrent_v2", (Context*))                                              \
   ROW(context_synchronize, "cuCtxSynchronize", (void))                                            \

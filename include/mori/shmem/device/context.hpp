@@ -47,6 +47,8 @@ struct SyncWords {
   u64 epochs[kMaxKernelPes];  ///< [pe]: the last barrier that `pe` has come to
   // Of the library's kernels, of which one runs at a time:
   u64 blocks_done;                            ///< of the one that runs now
+  u64 meetings_sent[kFewPes];                 ///< the last meeting of which `pe` has been told
+  u64 meetings[kFewPes];                      ///< the last one to which `pe` has come
   u64 exchanges;                              ///< of small messages, that this PE has completed
   u64 block_epochs[kMeetingBlocks][kFewPes];  ///< as `epochs`, of each block
   u64 inboxes[2][kFewPes][kInboxWords];       ///< [exchange % 2][from]
