@@ -111,9 +111,8 @@ change 'a wait that does not acquire' ops.hpp \
   "${wait_tests[@]}" "${signal_tests[1]}"
 change 'a barrier without its fence' collectives.hpp \
   '    FenceRelease();
-    for (u32 pe = rank; pe < n_pes; pe += Scope::Size())
-      StoreRelaxed' '    for (u32 pe = rank; pe < n_pes; pe += Scope::Size())
-      StoreRelaxed' "${barrier_tests[@]}"
+    for (u32 pe = rank; pe < n_pes; pe += Scope::Size()) StoreRelaxed' \
+  '    for (u32 pe = rank; pe < n_pes; pe += Scope::Size()) StoreRelaxed' "${barrier_tests[@]}"
 change 'a barrier whose scope does not meet before it' collectives.hpp \
   '  Scope::Sync();
   if (rank < n_pes) {' '  if (rank < n_pes) {' "${barrier_tests[@]:0:2}"
