@@ -180,6 +180,30 @@ MORI_KERNEL MoriShmemSmallGather(MORI_ARGUMENT FewPes few, void* dest, void* sou
   SmallGather(few, static_cast<u8*>(dest), static_cast<u8*>(source), bytes, stride);
 }
 
+/// Each PE combines all elements by itself, 16 bytes a thread; `dest` is written to when all PEs have
+/// read `source`, which may be the same. Both are aligned to 16 bytes.
+template <typename T>
+MORI_DEVICE_FN void ReduceAtOnce(const FewPes& few, AnyOp op, T* dest, const T* source, u64 count) {
+  constexpr u64 kWide = sizeof(Vector16) / sizeof(T);
+  const u64 vectors = count / kWide;
+  const u64 rank = Grid::Rank();
+  const u64 element = vectors * kWide + (rank - vectors);  // of those behind the last vector
+  Vector16 vector[1]{};
+  WordOf<T> word[1]{};
+  MeetBlocks(few);  // what others had on their streams before is there
+  if (rank < vectors) {
+    CombineUnits<Vector16, T, 1>(op, {source + rank * kWide}, vector);
+  } else if (element < count) {
+    CombineUnits<WordOf<T>, T, 1>(op, {source + element}, word);
+  }
+  MeetBlocks(few);
+  if (rank < vectors) {
+    StoreBulk(reinterpret_cast<Vector16*>(dest) + rank, vector[0]);
+  } else if (element < count) {
+    StoreBulk(AsWord(dest + element), word[0]);
+  }
+}
+
 // Reductions. Where blocks do not meet, a kernel before this one has seen that all sources are
 // ready.
 #define MORI_REDUCE(name, type)                                                                   \
@@ -190,6 +214,12 @@ MORI_KERNEL MoriShmemSmallGather(MORI_ARGUMENT FewPes few, void* dest, void* sou
     ReducePuts<Grid>(AnyOp{op}, static_cast<type*>(dest), static_cast<const type*>(source),       \
                      count);                                                                      \
     EndGrid(few);                                                                                 \
+  }                                                                                               \
+  MORI_KERNEL MoriShmemReduceAtOnce_##name(MORI_ARGUMENT FewPes few, void* dest,                  \
+                                           const void* source, u64 count, int op) {               \
+    AwaitStream();                                                                                \
+    ReduceAtOnce(few, AnyOp{op}, static_cast<type*>(dest), static_cast<const type*>(source),      \
+                 count);                                                                          \
   }                                                                                               \
   MORI_KERNEL MoriShmemSmallReduce_##name(MORI_ARGUMENT FewPes few, void* dest, const void* source,       \
                                           u64 count, int op) {                                    \

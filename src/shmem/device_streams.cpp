@@ -16,6 +16,8 @@ constexpr unsigned kWarp = 32;
 constexpr std::uint64_t kBytesPerThread = 32;
 /// Up to here the end of all blocks costs more than what more blocks copy in the same time.
 constexpr std::uint64_t kMeetingBytes = std::uint64_t{2} << 20;
+/// What a PE reads of all, at most, to combine all elements by itself.
+constexpr std::uint64_t kAtOnceBytes = std::uint64_t{1} << 20;
 /// What one block sends to all others at most, as small messages: twice that in words with tags.
 constexpr std::uint64_t kSmallBytes = std::uint64_t{32} << 10;
 
@@ -50,8 +52,8 @@ class DeviceStreams final : public Streams {
   }
   Status Quiet(void* stream) override { return kernels_.Launch(Name::kFence, 1, 1, stream); }
   Status Meet(void* stream) override {
-    if (few_.n_pes == 0) return kernels_.LaunchEarly(Name::kMeet, kWarp, stream);
-    return kernels_.LaunchEarly(Name::kMeetFew, kWarp, stream, few_);
+    if (few_.n_pes == 0) return kernels_.LaunchEarly(Name::kMeet, 1, kWarp, stream);
+    return kernels_.LaunchEarly(Name::kMeetFew, 1, kWarp, stream, few_);
   }
 
   Status Broadcast(void* dest, const void* source, std::uint64_t bytes, int root,
@@ -75,6 +77,10 @@ class DeviceStreams final : public Streams {
     if (IsSmall(bytes))
       return LaunchSmall(LibraryKernels::Of(Name::kSmallReduce, type), stream, dest, source, count,
                          static_cast<int>(op));
+    if (const unsigned blocks = BlocksAtOnce(dest, source, bytes); blocks > 0) {
+      return LaunchGrid(LibraryKernels::Of(Name::kReduceAtOnce, type), {blocks, true}, stream, dest,
+                        source, count, static_cast<int>(op));
+    }
     const Grid grid = GridFor(bytes / world_size_);
     if (!grid.meets) MORI_RETURN_IF_ERROR(Meet(stream));  // the sources are ready
     return LaunchGrid(LibraryKernels::Of(Name::kReduce, type), grid, stream, dest, source, count,
@@ -110,10 +116,26 @@ class DeviceStreams final : public Streams {
     if (few_.n_pes == 0 || bytes > kMeetingBytes) return {wanted, false};
     return {std::min(wanted, meeting_blocks_), true};
   }
+  /// Blocks by which every PE combines `bytes` by itself, 16 a thread; 0 where that is not
+  /// possible, or no gain.
+  unsigned BlocksAtOnce(const void* dest, const void* source, std::uint64_t bytes) const {
+    constexpr std::uint64_t kVector = 16;
+    const auto addresses =
+        reinterpret_cast<std::uintptr_t>(dest) | reinterpret_cast<std::uintptr_t>(source);
+    if (few_.n_pes == 0 || addresses % kVector != 0 || bytes * few_.n_pes > kAtOnceBytes) return 0;
+    // Elements behind the last vector have a thread each.
+    const std::uint64_t threads = bytes / kVector + bytes % kVector / sizeof(std::uint32_t);
+    const std::uint64_t blocks = threads / kThreads + 1;
+    return blocks <= meeting_blocks_ ? static_cast<unsigned>(blocks) : 0;
+  }
+  /// Blocks that meet start early: they fill half the device at most, and the kernel before them
+  /// was no larger, or leaves without waiting for anybody.
   template <typename... Arguments>
   Status LaunchGrid(Name name, const Grid& grid, void* stream, Arguments... arguments) {
-    const device::FewPes few = grid.meets ? few_ : device::FewPes{};
-    MORI_RETURN_IF_ERROR(kernels_.Launch(name, grid.blocks, kThreads, stream, few, arguments...));
+    MORI_RETURN_IF_ERROR(
+        grid.meets
+            ? kernels_.LaunchEarly(name, grid.blocks, kThreads, stream, few_, arguments...)
+            : kernels_.Launch(name, grid.blocks, kThreads, stream, device::FewPes{}, arguments...));
     return device_.NotePosted(stream);
   }
 
@@ -124,7 +146,7 @@ class DeviceStreams final : public Streams {
   }
   template <typename... Arguments>
   Status LaunchSmall(Name name, void* stream, Arguments... arguments) {
-    MORI_RETURN_IF_ERROR(kernels_.LaunchEarly(name, kThreads, stream, few_, arguments...));
+    MORI_RETURN_IF_ERROR(kernels_.LaunchEarly(name, 1, kThreads, stream, few_, arguments...));
     return device_.NotePosted(stream);
   }
 

@@ -15,7 +15,7 @@ Result<std::unique_ptr<LibraryKernels>> LibraryKernels::Load(DeviceKernels* devi
   std::vector<std::string> names = {"Meet",     "MeetFew",        "Signal",     "Wait",
                                     "Fence",    "Atomic",         "Broadcast",  "FCollect",
                                     "AllToAll", "SmallBroadcast", "SmallGather"};
-  for (const char* kind : {"Reduce_", "SmallReduce_"}) {
+  for (const char* kind : {"Reduce_", "ReduceAtOnce_", "SmallReduce_"}) {
     for (const char* type : {"i32", "u32", "i64", "u64", "f32", "f64"})
       names.push_back(std::string(kind) + type);
   }

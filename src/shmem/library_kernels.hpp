@@ -23,8 +23,9 @@ class LibraryKernels {
     kAllToAll,
     kSmallBroadcast,
     kSmallGather,
-    kReduce,                    ///< and those behind it: one for each type
-    kSmallReduce = kReduce + 6  ///< the same
+    kReduce,                           ///< and those behind it: one for each type
+    kReduceAtOnce = kReduce + 6,       ///< the same
+    kSmallReduce = kReduceAtOnce + 6,  ///< the same
   };
   static Name Of(Name first, ElementType type) {
     return static_cast<Name>(static_cast<std::size_t>(first) + static_cast<std::size_t>(type));
@@ -45,11 +46,12 @@ class LibraryKernels {
     return device_->Launch(kernels_[static_cast<std::size_t>(name)], blocks, threads,
                            addresses.data(), stream);
   }
-  /// One block of a kernel that waits by itself for what was on the stream before.
+  /// Of a kernel that waits by itself for what was on the stream before.
   template <typename... Arguments>
-  Status LaunchEarly(Name name, unsigned threads, void* stream, Arguments... arguments) const {
+  Status LaunchEarly(Name name, unsigned blocks, unsigned threads, void* stream,
+                     Arguments... arguments) const {
     std::array<void*, sizeof...(arguments) + 1> addresses = {&arguments..., nullptr};
-    return device_->LaunchEarly(kernels_[static_cast<std::size_t>(name)], 1, threads,
+    return device_->LaunchEarly(kernels_[static_cast<std::size_t>(name)], blocks, threads,
                                 addresses.data(), stream);
   }
 

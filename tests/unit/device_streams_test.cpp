@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "shmem/library_kernels.hpp"
 #include "shmem/streams.hpp"
 #include "support/fake_kernels.hpp"
@@ -94,7 +96,7 @@ TEST_F(DeviceStreamsTest, TheMorePesTheSmallerIsSmall) {
   EXPECT_TRUE(streams->FCollect(&word, &word, 4681, nullptr).ok());
   EXPECT_TRUE(streams->FCollect(&word, &word, 4682, nullptr).ok());
   EXPECT_THAT(device.calls, ElementsAre("early MoriShmemSmallGather<1,512>", "posted",
-                                        "MoriShmemFCollect<1,512>", "posted"));
+                                        "early MoriShmemFCollect<1,512>", "posted"));
 }
 
 TEST_F(DeviceStreamsTest, AGridIsAsLargeAsItsBytesAndNoLargerThanTheDevice) {
@@ -103,9 +105,9 @@ TEST_F(DeviceStreamsTest, AGridIsAsLargeAsItsBytesAndNoLargerThanTheDevice) {
   EXPECT_TRUE(streams->Broadcast(&word, &word, 17 << 10, 0, nullptr).ok());
   EXPECT_TRUE(streams->FCollect(&word, &word, 40 << 10, nullptr).ok());
   EXPECT_TRUE(streams->AllToAll(&word, &word, 1 << 30, nullptr).ok());
-  EXPECT_THAT(device.calls,
-              ElementsAre("MoriShmemBroadcast<2,512>", "posted", "MoriShmemFCollect<2,512>",
-                          "posted", "MoriShmemAllToAll<8,512>", "posted"));
+  EXPECT_THAT(device.calls, ElementsAre("early MoriShmemBroadcast<2,512>", "posted",
+                                        "early MoriShmemFCollect<2,512>", "posted",
+                                        "MoriShmemAllToAll<8,512>", "posted"));
 }
 
 TEST_F(DeviceStreamsTest, BlocksThatMeetHaveRoomBesideThoseOfOtherPes) {
@@ -114,9 +116,29 @@ TEST_F(DeviceStreamsTest, BlocksThatMeetHaveRoomBesideThoseOfOtherPes) {
     pes_of_device = pes;
     EXPECT_TRUE(Make(2)->FCollect(&word, &word, kMiB, nullptr).ok());
   }
-  EXPECT_THAT(device.calls,
-              ElementsAre("MoriShmemFCollect<16,512>", "posted", "MoriShmemFCollect<4,512>",
-                          "posted", "MoriShmemFCollect<1,512>", "posted"));
+  EXPECT_THAT(device.calls, ElementsAre("early MoriShmemFCollect<16,512>", "posted",
+                                        "early MoriShmemFCollect<4,512>", "posted",
+                                        "early MoriShmemFCollect<1,512>", "posted"));
+}
+
+/// As long as there is a thread for each 16 bytes, and elements begin at such a place.
+TEST_F(DeviceStreamsTest, EveryPeReducesWhatIsNotSmallByItself) {
+  alignas(16) std::array<std::uint32_t, 8> words{};
+  device.processors = 132;
+  const auto reduce = [&](std::uint32_t* source, unsigned n_pes, std::uint64_t count) {
+    device.calls.clear();
+    EXPECT_TRUE(
+        Make(n_pes)
+            ->Reduce(words.data(), source, count, ElementType::kFloat32, ReduceOp::kSum, nullptr)
+            .ok());
+    return device.calls.at(0);
+  };
+  EXPECT_EQ(reduce(words.data(), 2, 4097), "early MoriShmemReduceAtOnce_f32<3,512>");
+  EXPECT_EQ(reduce(words.data(), 2, kMiB / 8), "early MoriShmemReduceAtOnce_f32<65,512>");
+  EXPECT_EQ(reduce(words.data(), 2, kMiB / 8 + 1), "early MoriShmemReduce_f32<17,512>");
+  EXPECT_EQ(reduce(words.data() + 1, 2, 4100), "early MoriShmemReduce_f32<1,512>");
+  pes_of_device = 2;
+  EXPECT_EQ(reduce(words.data(), 2, kMiB / 8), "early MoriShmemReduce_f32<17,512>");
 }
 
 /// Where blocks do not meet, a kernel before the reduction sees that the sources are ready.
@@ -128,7 +150,7 @@ TEST_F(DeviceStreamsTest, AReductionMeetsFirst) {
                     .ok());
     return device.calls;
   };
-  EXPECT_THAT(reduce(2, 4097), ElementsAre("MoriShmemReduce_f32<1,512>", "posted"));
+  EXPECT_THAT(reduce(2, kMiB / 8 + 4), ElementsAre("early MoriShmemReduce_f32<2,512>", "posted"));
   EXPECT_THAT(reduce(2, kMiB + 2),
               ElementsAre("early MoriShmemMeetFew<1,32>", "MoriShmemReduce_f32<4,512>", "posted"));
   EXPECT_THAT(reduce(9, 1),

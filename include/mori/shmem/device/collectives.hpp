@@ -132,43 +132,45 @@ MORI_DEVICE_FN Unit Combine(Op op, const Unit& a, const Unit& b) {
   return __builtin_bit_cast(Unit, left);
 }
 
+/// The unit of all PEs' `source[k]` for each of `kUnits`, combined in the order of PEs.
+template <typename Unit, typename T, int kUnits, typename Op>
+MORI_DEVICE_FN void CombineUnits(Op op, const T* const (&source)[kUnits], Unit (&values)[kUnits]) {
+  constexpr int kPesAtATime = 4;  // their loads are under way together
+  const int n_pes = NPes();
+  MORI_NO_UNROLL
+  for (int first = 0; first < n_pes; first += kPesAtATime) {
+    Unit found[kPesAtATime][kUnits]{};
+    MORI_UNROLL
+    for (int n = 0; n < kPesAtATime; ++n) {
+      if (first + n >= n_pes) break;
+      MORI_UNROLL
+      for (int k = 0; k < kUnits; ++k)
+        found[n][k] = LoadFresh(reinterpret_cast<const Unit*>(Ptr(source[k], first + n)));
+    }
+    MORI_UNROLL
+    for (int n = 0; n < kPesAtATime; ++n) {
+      if (first + n >= n_pes) break;
+      MORI_UNROLL
+      for (int k = 0; k < kUnits; ++k)
+        values[k] = first + n == 0 ? found[n][k] : Combine<T>(op, values[k], found[n][k]);
+    }
+  }
+}
+
 /// Combines elements [start, end) of all PEs, whole units, and puts the result to all.
 template <typename Scope, typename Unit, typename Op, typename T>
 MORI_DEVICE_FN void ReduceUnits(Op op, T* dest, const T* source, u64 start, u64 end) {
-  constexpr int kUnroll = 2;
-  constexpr int kPesAtATime = 4;  // their loads are under way together
   constexpr u64 kElements = sizeof(Unit) / sizeof(T);
   const u64 step = kElements * Scope::Size();
-  const int n_pes = NPes();
   MORI_NO_UNROLL
-  for (u64 i = start + kElements * Scope::Rank(); i < end; i += kUnroll * step) {
-    // The first again where there is none: no branches between the loads.
-    const auto at = [&](int k) { return i + k * step < end ? i + k * step : i; };
-    Unit values[kUnroll]{};
-    MORI_NO_UNROLL
-    for (int first = 0; first < n_pes; first += kPesAtATime) {
-      Unit found[kPesAtATime][kUnroll]{};
-      MORI_UNROLL
-      for (int n = 0; n < kPesAtATime; ++n) {
-        if (first + n >= n_pes) break;
-        MORI_UNROLL
-        for (int k = 0; k < kUnroll; ++k)
-          found[n][k] = LoadFresh(reinterpret_cast<const Unit*>(Ptr(source + at(k), first + n)));
-      }
-      MORI_UNROLL
-      for (int n = 0; n < kPesAtATime; ++n) {
-        if (first + n >= n_pes) break;
-        MORI_UNROLL
-        for (int k = 0; k < kUnroll; ++k)
-          values[k] = first + n == 0 ? found[n][k] : Combine<T>(op, values[k], found[n][k]);
-      }
-    }
-    for (int n = 0; n < n_pes; ++n) {
-      MORI_UNROLL
-      for (int k = 0; k < kUnroll; ++k) {
-        if (i + k * step < end)
-          StoreBulk(reinterpret_cast<Unit*>(Ptr(dest + i + k * step, NthPe(n))), values[k]);
-      }
+  for (u64 i = start + kElements * Scope::Rank(); i < end; i += 2 * step) {
+    // The first again where there is no second: no branches between the loads.
+    const bool has_second = i + step < end;
+    Unit values[2]{};
+    CombineUnits<Unit, T, 2>(op, {source + i, source + (has_second ? i + step : i)}, values);
+    for (int n = 0; n < NPes(); ++n) {
+      StoreBulk(reinterpret_cast<Unit*>(Ptr(dest + i, NthPe(n))), values[0]);
+      if (has_second) StoreBulk(reinterpret_cast<Unit*>(Ptr(dest + i + step, NthPe(n))), values[1]);
     }
   }
 }
