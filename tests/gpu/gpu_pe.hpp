@@ -286,10 +286,6 @@ class CudaKernelPes : public CudaPes {
   }
 };
 
-/// The PEs beside this one, around; itself where it is alone.
-inline int Right(const Pe& pe) { return (pe.rank + 1) % pe.size; }
-inline int Left(const Pe& pe) { return (pe.rank + pe.size - 1) % pe.size; }
-
 /// A scope of the device API, and how many threads the tests make it of.
 struct Scope {
   const char* name;

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
+from launcher_support import Launcher, find_command
 from pes import PeRunner
 
 TEST_DEADLINE_SECONDS = 180
@@ -24,3 +25,16 @@ def run_pes(tmp_path: pathlib.Path) -> Iterator[PeRunner]:
     runner = PeRunner(tmp_path)
     yield runner
     runner.close()
+
+
+@pytest.fixture(scope="session")
+def mori() -> Launcher:
+    return Launcher(find_command())
+
+
+@pytest.fixture
+def started_folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Where processes leave their id, as the name of a file."""
+    folder = tmp_path / "started"
+    folder.mkdir()
+    return folder

@@ -1,149 +1,46 @@
 """The device API compiled by every compiler it is for, and the order that their code keeps.
 
-No GPU is needed. tests/device/every_operation.cu has each operation in a kernel of its own. The
-paths through the code of each kernel are followed: none may lead from one access to a later one
-without the fence that belongs between them. Each search is also shown code with a fault, and must
-find it.
+No GPU is needed. tests/device/every_operation.cu has each operation in a kernel of its own, and
+src/kernels/library_kernels.cu has those of the library. The paths through the code of each kernel
+are followed: none may lead from one access to a later one without the fence that belongs between
+them. Each search is also shown code with a fault, and must find it.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import ctypes
-import ctypes.util
-import dataclasses
 import functools
 import os
 import pathlib
-import platform
 import re
-import shutil
 import subprocess
-import sysconfig
 from collections.abc import Iterator
-from typing import NoReturn
 
 import pytest
+from device_code_support import (
+    CLANGS_FOR_NVIDIA,
+    INCLUDE,
+    ROOT,
+    SOURCE,
+    Order,
+    by_clang_for_amd,
+    by_clang_for_nvidia,
+    by_nvcc,
+    by_nvrtc,
+    find_clang,
+    kernels_of,
+    needs_of,
+)
 
-ROOT = pathlib.Path(__file__).parents[2]
-INCLUDE = ROOT / "include"
 DEVICE_API = INCLUDE / "mori" / "shmem" / "shmem_device_api.hpp"
-SOURCE = ROOT / "tests" / "device" / "every_operation.cu"
-BUILD_SECONDS = 300
+LIBRARY_SOURCE = ROOT / "src" / "kernels" / "library_kernels.cu"
 FEWER_KERNELS = "-DFEWER_KERNELS"
-PTX = ["nvcc", "clang"]
+# From compute_90 on, where the compiler knows it, what only has to release has a fence of its own.
+PTX = ["nvcc", "nvcc, compute_90", "clang"]
+NVRTC = ["nvrtc", "nvrtc, compute_90"]
 AMD = ["gfx90a", "gfx942", "gfx1100"]
-# From 18 on, clang has the atomics with a scope that AMD GPUs need; 19 is what was looked at most.
-CLANGS_FOR_AMD = [f"clang-{version}" for version in (19, 22, 21, 20, 18)]
-CLANGS_FOR_NVIDIA = CLANGS_FOR_AMD + [f"clang-{version}" for version in (17, 16, 15, 14)]
 
 pytestmark = pytest.mark.timeout(600)  # the first tests wait for the compilers
-
-
-# ---- compilers
-
-
-def is_missing(what: str, can_be_installed: bool) -> NoReturn:
-    if can_be_installed:
-        pytest.fail(f"{what} is missing: run `tools/setup.sh test`")
-    pytest.skip(f"{what} is missing, and tools/setup.sh has none for this system")
-
-
-def nvidia_packages() -> pathlib.Path:
-    return pathlib.Path(sysconfig.get_path("purelib")) / "nvidia"
-
-
-def find_nvcc() -> str:
-    places = [os.environ.get("MORI_NVCC"), "nvcc", "/usr/local/cuda/bin/nvcc"]
-    places += [str(place) for place in nvidia_packages().glob("cu*/bin/nvcc")]
-    for place in places:
-        if place and shutil.which(place):
-            return place
-    is_missing("nvcc", platform.machine() in ("x86_64", "aarch64"))
-
-
-def find_clang(names: list[str]) -> str:
-    for name in names:
-        if shutil.which(name):
-            return name
-    is_missing(names[0], shutil.which("apt-get") is not None)
-
-
-def find_nvrtc() -> str:
-    # Packages first: PyTorch loads this one too where it has it.
-    for place in nvidia_packages().glob("cu*/lib/libnvrtc.so.*"):
-        return str(place)
-    for place in pathlib.Path("/usr/local/cuda").glob("lib*/libnvrtc.so.*"):
-        return str(place)
-    return ctypes.util.find_library("nvrtc") or pytest.skip("libnvrtc is not here")
-
-
-def compiled(command: list[str]) -> None:
-    done = subprocess.run(
-        [*command, "-std=c++17", f"-I{INCLUDE}", str(SOURCE)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=BUILD_SECONDS,
-    )
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
-
-
-def by_nvcc(output: pathlib.Path, *options: str) -> str:
-    nvcc = find_nvcc()
-    command = [nvcc, *options, "-Werror", "all-warnings", "-o", str(output)]
-    if "-ptx" not in options:  # not looked at: as fast as this nvcc can
-        about = subprocess.run([nvcc, "--help"], capture_output=True, text=True, check=True).stdout
-        command += ["-Ofc", "max"] if "--Ofast-compile" in about else ["-Xcicc", "-O1"]
-    compiled(command)
-    return output.read_text() if "-ptx" in options else ""
-
-
-def by_clang_for_nvidia(output: pathlib.Path, option: str) -> str:
-    command = [find_clang(CLANGS_FOR_NVIDIA), "-x", "cuda", "--cuda-device-only"]
-    command += ["--cuda-gpu-arch=sm_80", "-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"]
-    command += ["-nostdinc", "-O2", "-fno-exceptions", "-Wall", "-Wextra", "-Werror"]
-    compiled([*command, option, "-S", "-o", str(output)])
-    return "" if option == "-fsyntax-only" else output.read_text()
-
-
-def by_clang_for_amd(output: pathlib.Path, option: str, gpu: str) -> str:
-    command = [find_clang(CLANGS_FOR_AMD), "-x", "hip", "--cuda-device-only"]
-    command += [f"--offload-arch={gpu}", "-nogpuinc", "-nogpulib"]
-    command += ["-nostdinc", "-O2", "-fno-exceptions", "-Wall", "-Wextra", "-Werror"]
-    compiled([*command, option, "-S", "-o", str(output)])
-    return "" if option == "-fsyntax-only" else output.read_text()
-
-
-def by_nvrtc() -> str:
-    """The PTX. NVRTC has no -Werror: its log, which has the warnings, must be empty."""
-    library = ctypes.CDLL(find_nvrtc())
-    program = ctypes.c_void_p()
-    options = ["--std=c++17", "--gpu-architecture=compute_80", "-default-device", f"-I{INCLUDE}"]
-    major = ctypes.c_int()
-    assert library.nvrtcVersion(ctypes.byref(major), ctypes.byref(ctypes.c_int())) == 0
-    if major.value >= 13:  # then it inlines nothing: not for searches along paths
-        options += ["--Ofast-compile=max"]
-    encoded = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    source = SOURCE.read_bytes()
-    assert (
-        library.nvrtcCreateProgram(ctypes.byref(program), source, SOURCE.name.encode(), 0, 0, 0)
-        == 0
-    )
-    code = library.nvrtcCompileProgram(program, len(options), encoded)
-
-    def text_of(what: str) -> str:
-        bytes_needed = ctypes.c_size_t()
-        assert getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(bytes_needed)) == 0
-        text = ctypes.create_string_buffer(bytes_needed.value)
-        assert getattr(library, f"nvrtcGet{what}")(program, text) == 0
-        return text.value.decode()
-
-    log = text_of("ProgramLog")
-    assert code == 0 and not log.strip(), log
-    return text_of("PTX")
-
-
 Builds = dict[str, "concurrent.futures.Future[str]"]
 
 
@@ -155,15 +52,23 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builds]:
     nvcc = functools.partial(pool.submit, by_nvcc)
     clang = functools.partial(pool.submit, by_clang_for_nvidia)
     amd = functools.partial(pool.submit, by_clang_for_amd)
+    library = folder / "library.ptx"
+    options = ["-ptx", "-arch=compute_90", f"-I{ROOT / 'src'}"]
+    library_ptx = nvcc(library, *options, source=LIBRARY_SOURCE)
     begun = {
         "nvcc": nvcc(folder / "nvcc.ptx", "-ptx", "-arch=compute_80", FEWER_KERNELS),
+        "nvcc, compute_90": nvcc(folder / "90.ptx", "-ptx", "-arch=compute_90", FEWER_KERNELS),
         **{gpu: amd(folder / f"{gpu}.s", FEWER_KERNELS, gpu) for gpu in AMD},
         "nvcc, linked": nvcc(folder / "linked.o", "-c", "-rdc=true", "-arch=sm_90"),
         "nvcc, sm_90": nvcc(folder / "sm_90.cubin", "-cubin", "-arch=sm_90"),
         "clang": clang(folder / "clang.ptx", FEWER_KERNELS),
-        "nvrtc": pool.submit(by_nvrtc),
+        "nvrtc": pool.submit(by_nvrtc, "compute_80"),
+        "nvrtc, compute_90": pool.submit(by_nvrtc, "compute_90"),
         "clang, all": clang(folder / "all.ptx", "-fsyntax-only"),
         "amd, all": amd(folder / "all.s", "-fsyntax-only", "gfx942"),
+        "library": library_ptx,
+        "library, needs": pool.submit(needs_of, library_ptx, library),
+        "library, few registers": pool.submit(needs_of, library_ptx, library, "-maxrregcount=32"),
     }
     yield begun
     pool.shutdown(cancel_futures=True)
@@ -176,7 +81,8 @@ def code_of(builds: Builds, compiler: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "compiler", [*PTX, *AMD, "nvrtc", "nvcc, linked", "nvcc, sm_90", "clang, all", "amd, all"]
+    "compiler",
+    [*PTX, *AMD, *NVRTC, "nvcc, linked", "nvcc, sm_90", "clang, all", "amd, all", "library"],
 )
 def test_every_operation_compiles_without_a_warning(builds: Builds, compiler: str) -> None:
     builds[compiler].result()
@@ -212,121 +118,6 @@ def test_device_headers_include_no_standard_header() -> None:
             assert included.startswith('"mori/shmem/device/'), f"{header}: {included}"
 
 
-# ---- code as what may follow what
-
-
-Statements = list[str]
-JUMP = re.compile(r"(@\S+ )?(bra|brx|call|exit|ret|trap|s_c?branch|s_endpgm|s_setpc)")
-# Labels, what the searches ask about, and what says which lanes take part: the rest is arithmetic.
-LOOKED_AT = re.compile(
-    rf".*:$|{JUMP.pattern}|\.branchtargets|(@\S+ )?(ld|st|atom|red|fence|membar|bar)|flat_"
-    r"|global_|buffer_|s_wait|s_barrier|.*\bexec"
-)
-
-
-@functools.cache
-def kernels_of(text: str) -> dict[str, Statements]:
-    """The code of each kernel of PTX or of AMD's assembly, as far as it is looked at."""
-    if ".entry" in text:
-        bodies = re.findall(r"\.entry Call(\w+)\([^{]*\n\{(.*?)\n\}", text, re.S)
-        statements_of = ptx_statements
-    else:
-        bodies = re.findall(r"^Call(\w+):(.*?)^\.Lfunc_end", text, re.S | re.M)
-        statements_of = amd_statements
-    return {name: list(filter(LOOKED_AT.match, statements_of(body))) for name, body in bodies}
-
-
-def ptx_statements(body: str) -> Iterator[str]:
-    body = re.sub(r"//.*", "", body)
-    body = re.sub(r"^(\s*[$\w]+:)", r"\1;", body, flags=re.M)
-    return (" ".join(statement.split()).lstrip("{} ") for statement in body.split(";"))
-
-
-def amd_statements(body: str) -> Iterator[str]:
-    called = "?"  # the last function whose address was taken, which comes right before the call
-    for line in body.splitlines():
-        text = " ".join(line.split(";")[0].split())
-        symbol = re.search(r"(\w+)@(?:rel|got)", text)
-        if symbol and symbol[1] != "globalGpuStates":
-            called = symbol[1]
-        yield f"call {called}" if text.startswith("s_swappc") else text
-
-
-LEAVES_A_LOOP = re.compile(r"s_and(n2|_not1)_b\d\d exec")
-
-
-def successors(statements: Statements) -> list[list[int]]:
-    """Of each statement, those that may be next. Calls return, but of what fails.
-
-    Lanes of AMD's wavefronts that take no part in some code wait for those that do: it may be
-    skipped where there is none of them, and counts as gone through here.
-    """
-    labels = {text[:-1]: index for index, text in enumerate(statements) if text.endswith(":")}
-    follow = [[index + 1] for index in range(len(statements))]
-    follow[-1] = []
-    for index, text in enumerate(statements):
-        jump = JUMP.match(text)
-        if not jump:
-            continue
-        assert jump[2] != "s_setpc", f"not understood: {text}"
-        if jump[2] == "call" and "Fail" not in text:
-            continue
-        if not jump[1] and jump[2] != "s_cbranch":
-            follow[index] = []
-        if jump[2] in ("bra", "s_branch") or (
-            jump[2] == "s_cbranch"
-            and ("execz" not in text or LEAVES_A_LOOP.match(statements[index - 1]))
-        ):
-            follow[index].append(labels[text.split()[-1]])
-        if jump[2] == "brx":
-            targets = statements[labels[text.split()[-1]] + 1].replace(",", "").split()
-            follow[index] += [labels[target] for target in targets[1:]]
-    return follow
-
-
-@dataclasses.dataclass(frozen=True)
-class Order:
-    """In `kernels`, no path leads from `first` to `later` without `fence` between them."""
-
-    name: str
-    kernels: str
-    first: str | None  # None: the start of the kernel
-    fence: str
-    later: str
-    first_repeats: bool = False  # only such of `first` as are in a loop
-
-    def faults(self, text: str, without_fence: bool = False) -> list[str | None]:
-        """Of each kernel, the fault or None; of the same code without any such fence if asked."""
-        code = [v for k, v in kernels_of(text).items() if re.fullmatch(f"Shmem{self.kernels}", k)]
-        assert code, f"{self.name}: no kernel is called Shmem{self.kernels}"
-        if without_fence:
-            code = [[text for text in body if not re.match(self.fence, text)] for body in code]
-        return [self.fault(statements) for statements in code]
-
-    def fault(self, statements: Statements) -> str | None:
-        follow = successors(statements)
-
-        def reached(pending: list[int], fence: str | None) -> set[int]:
-            seen: set[int] = set()
-            while pending:
-                index = pending.pop()
-                if index not in seen and not (fence and re.match(fence, statements[index])):
-                    seen.add(index)
-                    pending += follow[index]
-            return seen
-
-        firsts = [i for i, text in enumerate(statements) if re.match(self.first or "", text)]
-        if self.first_repeats:
-            firsts = [i for i in firsts if i in reached(list(follow[i]), None)]
-        assert firsts, f"{self.name}: nothing is {self.first}"
-        assert any(re.match(self.later, text) for text in statements), f"nothing: {self.later}"
-        ahead = [0] if self.first is None else [i for first in firsts for i in follow[first]]
-        for index in reached(ahead, self.fence):
-            if re.match(self.later, statements[index]):
-                return f"{self.name}: `{statements[index]}` without {self.fence}"
-        return None
-
-
 PUT_SIGNAL = "PutMemSignal(Nbi)?"
 COLLECTIVE = "(Broadcast|FCollect|AllToAll)Mem"
 MEETING = "(SyncAll|BarrierAll)"
@@ -336,15 +127,19 @@ WAIT = "(Signal)?WaitUntil"
 EXIT = r"(@\S+ )?ret\b|s_endpgm"
 
 
+PTX_DATA = r"(@\S+ )?st\.(?!relaxed|param|local)|(@\S+ )?call\b.*CopyAny"
+PTX_RELEASE = r"fence\.(release|acq_rel|sc)\.sys$"
+PTX_BOTH = r"fence\.(acq_rel|sc)\.sys$"
+PTX_ACQUIRE = r"ld\.acquire\.sys\."
+PTX_BLOCK = r"barrier\.sync 0$"
+PTX_SET = r"st\.relaxed\.sys\.(global\.)?b64 "
+PTX_ADD = r"atom\.relaxed\.sys\.(global\.)?add\.u64 "
+
+
 def ptx_orders() -> list[Order]:
-    data = r"(@\S+ )?st\.(?!relaxed|param)|(@\S+ )?call\b.*CopyAny"
-    fence = r"fence\.(release|acq_rel|sc)\.sys$"
-    both = r"fence\.(acq_rel|sc)\.sys$"
-    block = r"barrier\.sync 0$"
+    data, fence, both, acquire = PTX_DATA, PTX_RELEASE, PTX_BOTH, PTX_ACQUIRE
+    set_signal, add_signal, block = PTX_SET, PTX_ADD, PTX_BLOCK
     warp = r"bar\.warp\.sync 0xffffffff$"
-    set_signal = r"st\.relaxed\.sys\.(global\.)?b64 "
-    add_signal = r"atom\.relaxed\.sys\.(global\.)?add\.u64 "
-    acquire = r"ld\.acquire\.sys\."
     byte_store, byte_load = r"st\.global\.[ub]8 ", r"ld\.global\.[ub]8 "
     rows = [
         Order("data, signal set", PUT_SIGNAL + ANY_SCOPE, data, fence, set_signal),
@@ -372,6 +167,29 @@ def ptx_orders() -> list[Order]:
             ),
         ]
     return rows
+
+
+def library_orders() -> list[Order]:
+    shared = "(Broadcast|FCollect|AllToAll|Reduce_.*)"
+    atomic = r"(@\S+ )?(atom|ld\.acquire|st\.r)"
+    waited = r"griddepcontrol\.wait$"
+    shared_memory = r"(@\S+ )?(atom|ld\.(?!param|const|local)|st\.(?!param|local))"
+    return [
+        Order("the stream before", f"(Meet(Few)?|Small.*|{shared})", None, waited, shared_memory),
+        Order("data, epochs", shared, PTX_DATA, PTX_RELEASE, PTX_SET),
+        Order("block met behind data", shared, PTX_DATA, PTX_BLOCK, r"fence\."),
+        Order("data, the count of blocks", shared, PTX_DATA, PTX_RELEASE, PTX_ADD),
+        Order("the count of blocks, epochs", shared, PTX_ADD, PTX_BOTH, PTX_SET),
+        Order("before epochs", "Meet(Few)?", None, PTX_RELEASE, PTX_SET),
+        Order("behind epochs", f"(Meet|{shared})", PTX_SET, PTX_ACQUIRE, EXIT, True),
+        Order("behind an epoch", "MeetFew", PTX_SET, PTX_ACQUIRE, EXIT),
+        Order("before a signal set", "Signal", None, PTX_RELEASE, PTX_SET),
+        Order("before a signal added", "Signal", None, PTX_RELEASE, PTX_ADD),
+        Order("wait", "Wait", None, PTX_ACQUIRE, EXIT),
+        Order("fence", "Fence", None, PTX_RELEASE, EXIT),
+        Order("before an atomic", "Atomic", None, PTX_BOTH, atomic),
+        Order("behind an atomic", "Atomic", atomic, PTX_BOTH, EXIT),
+    ]
 
 
 def amd_orders(gpu: str) -> list[Order]:
@@ -414,6 +232,7 @@ def amd_orders(gpu: str) -> list[Order]:
 
 
 ORDERS = [(compiler, order) for compiler in PTX for order in ptx_orders()]
+ORDERS += [("library", order) for order in library_orders()]
 ORDERS += [(gpu, order) for gpu in AMD for order in amd_orders(gpu)]
 each_order = pytest.mark.parametrize(
     ("compiler", "order"), ORDERS, ids=[f"{name}: {order.name}" for name, order in ORDERS]
@@ -429,6 +248,46 @@ def test_no_path_passes_by_a_fence(builds: Builds, compiler: str, order: Order) 
 @each_order
 def test_a_missing_fence_is_found(builds: Builds, compiler: str, order: Order) -> None:
     assert all(order.faults(code_of(builds, compiler), without_fence=True))
+
+
+@pytest.mark.parametrize("compiler", PTX)
+def test_a_fence_that_only_releases_is_found_where_it_must_acquire(
+    builds: Builds, compiler: str
+) -> None:
+    (order,) = [order for order in ptx_orders() if order.name == "fence acquires"]
+    text = code_of(builds, compiler).replace("fence.acq_rel.sys", "fence.release.sys")
+    assert all(order.faults(text))
+
+
+RELEASES = rf"{COMPLETION}{ANY_SCOPE}(_pe)?|{PUT_SIGNAL}{ANY_SCOPE}|SignalOp|{MEETING}{ANY_SCOPE}"
+
+
+def knows_the_releasing_fence(ptx: str) -> bool:
+    version = re.search(r"^\.version (\d+)\.(\d+)", ptx, re.M)
+    assert version
+    return (int(version[1]), int(version[2])) >= (8, 7)
+
+
+def releasing_kernels(text: str, fence: str) -> set[str]:
+    return {
+        kernel
+        for kernel, statements in kernels_of(text).items()
+        if re.fullmatch(f"Shmem({RELEASES})", kernel)
+        and any(re.match(fence, statement) for statement in statements)
+    }
+
+
+# So that the rules above look at both kinds of fence, in the same kernels.
+def test_only_compute_90_has_a_fence_that_only_releases(builds: Builds) -> None:
+    older, newer = code_of(builds, "nvcc"), code_of(builds, "nvcc, compute_90")
+    everywhere = releasing_kernels(older, PTX_RELEASE)
+    assert {"ShmemQuiet", "ShmemPutMemSignal", "ShmemSignalOp", "ShmemFence"} <= everywhere
+    assert releasing_kernels(older, r"fence\.release") == set()
+    if knows_the_releasing_fence(newer):
+        fences = {f"ShmemFence{scope}" for scope in ("", "Warp", "Block")}
+        assert releasing_kernels(newer, r"fence\.release") == everywhere - fences
+    else:  # CUDA before 12.8
+        assert releasing_kernels(newer, r"fence\.release") == set()
 
 
 # ---- scope
@@ -452,19 +311,21 @@ def ptx_scope_faults(text: str) -> list[str]:
     return [instruction for instruction in set(found) if not holds(instruction.split("."))]
 
 
-@pytest.mark.parametrize("compiler", [*PTX, "nvrtc"])
+@pytest.mark.parametrize("compiler", [*PTX, *NVRTC, "library"])
 def test_ptx_is_at_system_scope(builds: Builds, compiler: str) -> None:
     assert ptx_scope_faults(code_of(builds, compiler)) == []
 
 
-@pytest.mark.parametrize("compiler", PTX)
+@pytest.mark.parametrize("compiler", [*PTX, "library"])
 @pytest.mark.parametrize(
     ("kind", "before", "after"),
     [
-        (r"fence\.", ".sys", ".gpu"),
-        (r"fence\.", ".acq_rel", ".acquire"),
-        (r"fence\.", ".acq_rel.sys", ".release.gpu"),
-        (r"fence\.", "fence.acq_rel.sys", "membar.gl"),
+        (r"fence\.acq_rel\.", ".sys", ".gpu"),
+        (r"fence\.acq_rel\.", ".acq_rel", ".acquire"),
+        (r"fence\.acq_rel\.", ".acq_rel.sys", ".release.gpu"),
+        (r"fence\.acq_rel\.", "fence.acq_rel.sys", "membar.gl"),
+        (r"fence\.release\.", ".sys", ".gpu"),
+        (r"fence\.release\.", ".release", ".acquire"),
         (r"atom\.", ".sys", ".gpu"),
         (r"atom\.", ".sys", ""),
         (r"atom\.", ".relaxed", ".acq_rel"),
@@ -477,6 +338,8 @@ def test_ptx_at_another_scope_is_found(
     builds: Builds, compiler: str, kind: str, before: str, after: str
 ) -> None:
     text = code_of(builds, compiler)
+    if "release" in kind and "fence.release" not in text:  # as in all code for older GPUs
+        text = text.replace("fence.acq_rel", "fence.release", 1)
     right = re.search(rf"\b{kind}[\w.]*", text)
     assert right and before in right[0]
     wrong = right[0].replace(before, after)
@@ -557,3 +420,28 @@ def test_only_failure_and_copies_are_called(builds: Builds, compiler: str) -> No
     text = code_of(builds, compiler)
     assert other_calls(text) == set()
     assert other_calls(text.replace("FailOutOfReach", "Quiet")) != set()
+
+
+# ---- what the library's kernels need
+
+
+NEEDS = re.compile(
+    r"Function properties for (\w+)\n"
+    r"\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+)
+
+
+def use_local_memory(report: str) -> set[str]:
+    """Kernels that keep variables in memory, for want of registers or because they index them."""
+    needs = {name: numbers for name, *numbers in NEEDS.findall(report)}
+    kernels = set(re.findall(r"Compiling entry function '(\w+)'", report))
+    assert len(kernels) > 10 and kernels <= set(needs)
+    return {name for name in kernels if set(needs[name]) != {"0"}}
+
+
+def test_the_librarys_kernels_keep_all_in_registers(builds: Builds) -> None:
+    assert use_local_memory(code_of(builds, "library, needs")) == set()
+
+
+def test_a_kernel_that_lacks_registers_is_found(builds: Builds) -> None:
+    assert "MoriShmemBroadcast" in use_local_memory(code_of(builds, "library, few registers"))

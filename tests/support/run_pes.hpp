@@ -58,6 +58,10 @@ struct Pe {
   void Init() const { PE_CHECK_EQ(TryInit(), 0); }
   int TryInit() const { return ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, rank, size, id); }
 };
+/// The PEs beside this one, around; itself where it is alone.
+inline int Right(const Pe& pe) { return (pe.rank + 1) % pe.size; }
+inline int Left(const Pe& pe) { return (pe.rank + pe.size - 1) % pe.size; }
+
 using Body = std::function<void(const Pe&)>;
 
 struct Outcome {

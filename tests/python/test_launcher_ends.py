@@ -1,0 +1,364 @@
+"""`mori run`: how PEs end, by themselves and by signals, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+
+import pytest
+from launcher_support import (
+    DEADLINE_SECONDS,
+    Launcher,
+    environment,
+    is_gone,
+    kill_quietly,
+    lines_by_pe,
+    numbers_in,
+    pes_of,
+    python,
+    shell,
+    state_of,
+    wait_until,
+)
+
+# ---- exit status
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "text"),
+    [
+        ("exit 1", 1, b"exited with status 1"),
+        ("exit 255", 255, b"exited with status 255"),
+        ("kill -KILL $$", 137, b"killed by SIGKILL"),
+        ("kill -TERM $$", 143, b"killed by SIGTERM"),
+    ],
+)
+def test_the_status_is_that_of_the_pe_that_failed(
+    mori: Launcher, script: str, status: int, text: bytes
+) -> None:
+    done = mori.run(3, *shell(f"[ $MORI_RANK = 1 ] || exit 0; {script}"))
+    assert done.returncode == status
+    assert done.stderr == (
+        b"mori run: PE 1 failed first: " + text + b"; PE 0, 2 exited with status 0\n"
+    )
+
+
+def test_success_is_silent(mori: Launcher) -> None:
+    done = mori.run(3, "true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_the_first_pe_that_failed_counts(mori: Launcher) -> None:
+    done = mori.run(
+        4, *shell("[ $MORI_RANK != 2 ] || exit 7; trap 'exit 9' TERM; sleep 1000 & wait")
+    )
+    assert done.returncode == 7
+    assert done.stderr == (
+        b"mori run: PE 2 failed first: exited with status 7; PE 0-1, 3 exited with status 9\n"
+    )
+
+
+def test_pes_that_fail_because_of_another_have_time_to_say_so(
+    mori: Launcher, tmp_path: pathlib.Path
+) -> None:
+    mark = tmp_path / "failing"
+    script = f"""
+if [ $MORI_RANK = 1 ]; then : > {mark}; exit 5; fi
+while [ ! -e {mark} ]; do sleep 0.01; done
+sleep 0.1
+echo "peer lost" >&2
+exit 6
+"""
+    done = mori.run(3, *shell(script))
+    assert done.returncode == 5
+    *messages, summary = done.stderr.splitlines()
+    assert sorted(messages) == [b"[0] peer lost", b"[2] peer lost"]
+    assert summary == (
+        b"mori run: PE 1 failed first: exited with status 5; PE 0, 2 exited with status 6"
+    )
+
+
+def test_a_pe_that_ignores_sigterm_is_killed_after_the_grace_period(mori: Launcher) -> None:
+    script = "trap '' TERM; [ $MORI_RANK = 0 ] || exit 3; while :; do sleep 1; done"
+    done = mori.run(2, *shell(script), options=["--grace", "0.2"])
+    assert done.returncode == 3
+    assert done.stderr == (
+        b"mori run: PE 1 failed first: exited with status 3; PE 0 killed by SIGKILL\n"
+    )
+
+
+def test_a_stopped_pe_is_ended_too(mori: Launcher) -> None:
+    script = "if [ $MORI_RANK = 0 ]; then kill -STOP $$; sleep 1000; fi; exit 3"
+    done = mori.run(2, *shell(script), options=["--grace", "1000"])
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "reason"),
+    [
+        ("no-such-program", 127, "cannot run 'no-such-program': no such program in PATH"),
+        ("./no/such", 127, "cannot run './no/such': No such file or directory"),
+        ("{folder}/plain", 126, "cannot run '{folder}/plain': Permission denied"),
+        ("{folder}", 126, "cannot run '{folder}': Permission denied"),
+        (
+            "{folder}/lost",
+            127,
+            "cannot run '{folder}/lost': the interpreter that it names does not exist",
+        ),
+    ],
+)
+def test_a_program_that_cannot_be_run_is_named(
+    mori: Launcher, tmp_path: pathlib.Path, program: str, status: int, reason: str
+) -> None:
+    (tmp_path / "plain").write_text("text")
+    (tmp_path / "lost").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "lost").chmod(0o755)
+    done = mori.run(4, program.format(folder=tmp_path))
+    assert done.returncode == status
+    assert done.stderr.decode() == f"mori run: {reason.format(folder=tmp_path)}\n"
+
+
+# ---- signals
+
+
+def test_an_exit_in_success_leaves_the_others_running(mori: Launcher) -> None:
+    done = mori.run(2, *shell("[ $MORI_RANK = 0 ] && exit 0; sleep 0.3; echo done"))
+    assert done.returncode == 0
+    assert done.stdout == b"[1] done\n"
+
+
+SAY_READY_AND_WAIT = """
+import os, signal, sys, time
+def stop(number, frame):
+    print("got", signal.Signals(number).name, flush=True)
+    sys.exit(0)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(number, stop)
+print("ready", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+def read_lines(run: subprocess.Popen[bytes], count: int) -> list[bytes]:
+    return [run.stdout.readline() for _ in range(count)]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
+def test_a_stop_signal_reaches_all_pes(mori: Launcher, name: str) -> None:
+    number = signal.Signals[name]
+    with mori.started(3, *python(SAY_READY_AND_WAIT), options=["--grace", "1000"]) as run:
+        assert sorted(read_lines(run, 3)) == [b"[%d] ready\n" % pe for pe in range(3)]
+        run.send_signal(number)
+        out, err = run.communicate(timeout=DEADLINE_SECONDS)
+    assert run.returncode == 128 + number
+    assert sorted(out.splitlines()) == [b"[%d] got %s" % (pe, name.encode()) for pe in range(3)]
+    assert err == b"mori run: ended by %s; PE 0-2 exited with status 0\n" % name.encode()
+
+
+def test_ctrl_c_on_the_terminal_reaches_all_pes(mori: Launcher) -> None:
+    process, terminal = pty.fork()
+    if process == 0:
+        program = [mori.path, "run", "-n", "2", "--", *python(SAY_READY_AND_WAIT)]
+        os.execve(mori.path, program, {**environment(), "TERM": "dumb"})
+    try:
+        seen = b""
+        while seen.count(b"ready") < 2:
+            seen += os.read(terminal, 1000)
+        os.write(terminal, b"\x03")
+        while b"mori run: ended by SIGINT; PE 0-1 exited with status 0" not in seen:
+            seen += os.read(terminal, 1000)
+        assert seen.count(b"got SIGINT") == 2
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
+    finally:
+        kill_quietly(process)
+        os.close(terminal)
+
+
+SHRUG_OFF_INTERRUPTS = """
+import signal, time
+signal.signal(signal.SIGINT, lambda number, frame: print("not yet", flush=True))
+print("ready", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+def test_a_second_ctrl_c_kills_at_once(mori: Launcher) -> None:
+    with mori.started(2, *python(SHRUG_OFF_INTERRUPTS), options=["--grace", "1000"]) as run:
+        read_lines(run, 2)
+        run.send_signal(signal.SIGINT)
+        assert sorted(read_lines(run, 2)) == [b"[0] not yet\n", b"[1] not yet\n"]
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=DEADLINE_SECONDS)
+    assert run.returncode == 130
+    assert err == b"mori run: ended by SIGINT; PE 0-1 killed by SIGKILL\n"
+
+
+def test_pes_that_ignore_an_interrupt_are_killed_after_the_grace_period(mori: Launcher) -> None:
+    with mori.started(2, *python(SHRUG_OFF_INTERRUPTS), options=["--grace", "0.2"]) as run:
+        read_lines(run, 2)
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=DEADLINE_SECONDS)
+    assert run.returncode == 130
+    assert err == b"mori run: ended by SIGINT; PE 0-1 killed by SIGKILL\n"
+
+
+def test_a_stop_signal_ends_the_launcher_while_its_output_is_not_read(mori: Launcher) -> None:
+    with mori.started(1, "yes") as run:
+        wait_until(lambda: len(pes_of(run.pid)) == 1, "the PE started")
+        (pe,) = pes_of(run.pid)
+        wait_until(
+            lambda: all(state_of(p) == "S" for p in (pe, run.pid) * 20), "both wait for a reader"
+        )
+        run.send_signal(signal.SIGTERM)
+        wait_until(lambda: not pes_of(run.pid), "the PE ended")
+        assert run.poll() is None  # it keeps what is not read
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(DEADLINE_SECONDS) == 128 + signal.SIGTERM
+        assert run.stderr.read() == b"mori run: ended by SIGTERM; PE 0 killed by SIGTERM\n"
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(mori: Launcher, tmp_path: pathlib.Path) -> None:
+    go_on = tmp_path / "go-on"
+    script = f"echo ready; while [ ! -e {go_on} ]; do sleep 0.01; done; echo survived"
+    with mori.started(
+        1, *shell(script), preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ) as run:
+        read_lines(run, 1)
+        run.send_signal(signal.SIGHUP)
+        go_on.touch()
+        out, _ = run.communicate(timeout=DEADLINE_SECONDS)
+    assert (run.returncode, out) == (0, b"[0] survived\n")
+
+
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
+def test_user_signals_are_handed_on(mori: Launcher, name: str) -> None:
+    script = """
+import signal, sys
+signals = {signal.SIGUSR1, signal.SIGUSR2}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+print("ready", flush=True)
+print(signal.Signals(signal.sigwait(signals)).name)
+"""
+    with mori.started(2, *python(script)) as run:
+        read_lines(run, 2)
+        run.send_signal(signal.Signals[name])
+        out, _ = run.communicate(timeout=DEADLINE_SECONDS)
+    assert run.returncode == 0
+    assert lines_by_pe(out) == {pe: [name.encode()] for pe in (0, 1)}
+
+
+def test_job_control_stops_and_continues_pes(mori: Launcher) -> None:
+    with mori.started(2, *shell("echo ready; exec sleep 1000")) as run:
+        read_lines(run, 2)
+        pes = pes_of(run.pid)
+        assert len(pes) == 2
+        run.send_signal(signal.SIGTSTP)
+        for process in (run.pid, *pes):
+            wait_until(lambda process=process: state_of(process) == "T", "stopped")
+        run.send_signal(signal.SIGCONT)
+        for process in (run.pid, *pes):
+            wait_until(lambda process=process: state_of(process) == "S", "continued")
+
+
+# ---- what is left behind
+
+LEAVE_A_CHILD = """
+sleep 1000 &
+: > {folder}/$!
+: > {folder}/$$
+"""
+
+
+def test_processes_that_pes_started_end_with_a_failure(
+    mori: Launcher, started_folder: pathlib.Path
+) -> None:
+    script = LEAVE_A_CHILD.format(folder=started_folder)
+    wait_for_all = f"while [ $(ls {started_folder} | wc -l) -lt 4 ]; do sleep 0.01; done"
+    done = mori.run(2, *shell(f"{script}\n{wait_for_all}\n[ $MORI_RANK = 0 ] && exit 3; wait"))
+    assert done.returncode == 3
+    assert all(is_gone(process) for process in numbers_in(started_folder, 4))
+
+
+def test_processes_that_pes_left_behind_end_with_the_run(
+    mori: Launcher, started_folder: pathlib.Path
+) -> None:
+    done = mori.run(2, *shell(LEAVE_A_CHILD.format(folder=started_folder)))
+    assert done.returncode == 0
+    assert all(is_gone(process) for process in numbers_in(started_folder, 4))
+
+
+def test_processes_left_behind_may_finish_what_they_do_on_sigterm(
+    mori: Launcher, tmp_path: pathlib.Path
+) -> None:
+    place = tmp_path / "cleaned"
+    ready = tmp_path / "ready"
+    helper = f"(trap ': > {place}; exit' TERM; : > {ready}; while :; do sleep 0.01; done) &"
+    done = mori.run(1, *shell(f"{helper} while [ ! -e {ready} ]; do sleep 0.01; done"))
+    assert done.returncode == 0
+    assert place.exists()
+
+
+def test_processes_that_pes_started_end_with_a_stop_signal(
+    mori: Launcher, started_folder: pathlib.Path
+) -> None:
+    script = LEAVE_A_CHILD.format(folder=started_folder) + "wait"
+    with mori.started(2, *shell(script)) as run:
+        processes = numbers_in(started_folder, 4)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(DEADLINE_SECONDS) == 143
+    assert all(is_gone(process) for process in processes)
+
+
+def test_a_killed_launcher_leaves_nothing_behind(
+    mori: Launcher, started_folder: pathlib.Path
+) -> None:
+    script = LEAVE_A_CHILD.format(folder=started_folder) + "wait"
+    with mori.started(4, *shell(script)) as run:
+        processes = numbers_in(started_folder, 8)
+        run.kill()
+        run.wait(DEADLINE_SECONDS)
+        for process in processes:
+            wait_until(lambda process=process: is_gone(process), f"process {process} ended")
+
+
+def test_ended_pes_and_orphans_are_no_zombies(mori: Launcher, tmp_path: pathlib.Path) -> None:
+    end = tmp_path / "end"
+    script = f"""
+[ $MORI_RANK != 0 ] || exit 0
+sh -c 'sleep 0 & exit' & wait
+echo ready
+while [ ! -e {end} ]; do sleep 0.01; done
+"""
+    with mori.started(3, *shell(script)) as run:
+        read_lines(run, 2)
+        wait_until(lambda: len(pes_of(run.pid)) == 2, "only the running PEs are children")
+        end.touch()
+        assert run.wait(DEADLINE_SECONDS) == 0
+
+
+def test_a_process_that_cannot_be_ended_holds_the_launcher_for_a_while_only(
+    mori: Launcher, started_folder: pathlib.Path
+) -> None:
+    """A zombie of the PE's group, whose parent lives elsewhere and does not care."""
+    script = f"""
+import os, pathlib, time
+if os.fork() == 0:
+    zombie = os.fork()
+    if zombie == 0:
+        os._exit(0)
+    os.setsid()
+    os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
+    pathlib.Path({str(started_folder)!r}, str(os.getpid())).touch()
+    time.sleep(1000)
+while not os.listdir({str(started_folder)!r}):
+    time.sleep(0.01)
+print("done")
+"""
+    done = mori.run(1, *python(script), options=["--grace", "0.1"])
+    kill_quietly(*numbers_in(started_folder, 1))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"[0] done\n", b"")
