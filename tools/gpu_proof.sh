@@ -4,9 +4,11 @@
 #
 #   tools/gpu_proof.sh [build folder]    build/gpu-proof by default
 #
-# SHARDS       test programs side by side [3]
-# FILTER       of the tests, as --gtest_filter [all]
+# SHARDS       test programs side by side on a GPU [3]
+# FILTER       of the tests, as --gtest_filter [all]; they run with all PEs on one GPU
+# FILTER_ALL   of those that run again over all GPUs, where there are several [all]
 # SANITIZER    which tools of compute-sanitizer run; 0: none [memcheck racecheck synccheck]
+# ONLY         steps whose name matches this expression [all]
 # COMMIT       what is said of the source, where there is no git
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -51,6 +53,7 @@ mori info | sed -n '1,/^environment/p' | sed '/^environment/d'
 step() {
   local name=$1 seconds=$2
   shift 2
+  [[ "$name" =~ ${ONLY:-.} ]] || return 0
   printf -- '---- %s\n' "$name"
   timeout "$seconds" "$@" || {
     printf '[FAILED] %s: ended with %d\n' "$name" $?
@@ -58,33 +61,39 @@ step() {
   }
 }
 
+gpus=$(nvidia-smi -L | wc -l)
+all_gpus=$(seq -s, 0 $((gpus - 1)))
+
+# tests <log> <filter> <GPUs of each program, as CUDA_VISIBLE_DEVICES>...
 tests() {
-  local shard status=0
-  for ((shard = 0; shard < SHARDS; ++shard)); do
-    GTEST_TOTAL_SHARDS=$SHARDS GTEST_SHARD_INDEX=$shard "$BUILD/tests/gpu_tests" --gtest_color=no "$@" \
-      --gtest_filter="${FILTER:-*}" >"$BUILD/tests.$shard.log" 2>&1 &
+  local log=$BUILD/$1 filter=$2 shard status=0
+  shift 2
+  rm -f "$log".*.log
+  for ((shard = 0; shard < $#; ++shard)); do
+    CUDA_VISIBLE_DEVICES=${*:shard + 1:1} GTEST_TOTAL_SHARDS=$# GTEST_SHARD_INDEX=$shard "$BUILD/tests/gpu_tests" \
+      --gtest_color=no --gtest_filter="$filter" >"$log.$shard.log" 2>&1 &
   done
-  for ((shard = 0; shard < SHARDS; ++shard)); do
+  for ((shard = 0; shard < $#; ++shard)); do
     wait -n || status=1
   done
-  grep -hE '^\[ +(OK|FAILED|SKIPPED) +\] .*\([0-9]+ ms\)' "$BUILD"/tests.*.log | sort -k4
-  printf 'tests: %d passed, %d failed, %d skipped\n' "$(cat "$BUILD"/tests.*.log | grep -cE '^\[ +OK ')" \
-    "$(cat "$BUILD"/tests.*.log | grep -cE '^\[ +FAILED .* ms\)')" "$(cat "$BUILD"/tests.*.log | grep -cE '^\[ +SKIPPED .* ms\)')"
-  ((status == 0)) || grep -hB2 -A12 ': Failure' "$BUILD"/tests.*.log | cut -c1-600 | head -n 80
+  grep -hE '^\[ +(OK|FAILED|SKIPPED) +\] .*\([0-9]+ ms\)' "$log".*.log | sort -k4
+  printf 'tests: %d passed, %d failed, %d skipped\n' "$(cat "$log".*.log | grep -cE '^\[ +OK ')" \
+    "$(cat "$log".*.log | grep -cE '^\[ +FAILED .* ms\)')" "$(cat "$log".*.log | grep -cE '^\[ +SKIPPED .* ms\)')"
+  ((status == 0)) || grep -hB2 -A12 ': Failure' "$log".*.log | cut -c1-600 | head -n 80
   return "$status"
 }
 export -f tests
-export BUILD SHARDS
+export BUILD SHARDS gpus
 
 # Tools that watch every access run kernels one after another: the tests of one PE, but those whose kernels wait for a
 # kernel or a call that comes later.
 sanitizer() {
-  local tool=$1 shards=$((2 * SHARDS)) shard status=0
+  local tool=$1 shards=$((2 * SHARDS * gpus)) shard status=0
   local filter='*/staticProcesses1-*AWaitEndsWhen*:*WaitingFor*:*AWaitGoesOnWhen*:*AKernelThatSeesTheHostsSignal*'
   rm -f "$BUILD/$tool".*.log
   for ((shard = 0; shard < shards; ++shard)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 170 compute-sanitizer --tool "$tool" --target-processes all \
-      --error-exitcode 9 "$BUILD/tests/gpu_tests" --gtest_color=no "--gtest_filter=$filter" >"$BUILD/$tool.$shard.log" 2>&1 &
+    CUDA_VISIBLE_DEVICES=$((shard % gpus)) GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 170 \
+      compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 "$BUILD/tests/gpu_tests" --gtest_color=no "--gtest_filter=$filter" >"$BUILD/$tool.$shard.log" 2>&1 &
   done
   for ((shard = 0; shard < shards; ++shard)); do
     wait -n || status=1
@@ -101,7 +110,12 @@ sanitizer() {
 }
 export -f sanitizer
 
-step 'tests' 480 bash -c tests
+one_gpu_each=()
+all_gpus_each=()
+for ((shard = 0; shard < SHARDS * gpus; ++shard)); do one_gpu_each+=($((shard % gpus))); done
+for ((shard = 0; shard < SHARDS; ++shard)); do all_gpus_each+=("$all_gpus"); done
+step 'tests, all PEs on one GPU' 480 bash -c 'tests one "$@"' tests "${FILTER:-*}" "${one_gpu_each[@]}"
+((gpus == 1)) || step "tests, over $gpus GPUs" 480 bash -c 'tests all "$@"' tests "${FILTER_ALL:-*}" "${all_gpus_each[@]}"
 step 'kernels that nvcc links' 180 tests/gpu/linked/run.sh "$BUILD/prefix/lib" "$BUILD/linked"
 step 'documentation' 180 python3 tests/gpu/run_docs.py docs/device.md
 # Says nothing but OK, also at the end of a program that does not finalize.
@@ -114,7 +128,6 @@ tensors() {
 }
 export -f tensors
 step 'tensors' 120 env MORI_SHMEM_BACKEND=cuda MORI_SHMEM_HEAP_SIZE=64M MORI_GLOBAL_LOG_LEVEL=WARN bash -c tensors
-gpus=$(nvidia-smi -L | wc -l)
 step "the guide's first method, on $gpus GPU" 180 env -u CUDA_MPS_PIPE_DIRECTORY MORI_SHMEM_BACKEND=cuda MORI_SHMEM_HEAP_SIZE=64M \
   torchrun --nproc-per-node "$gpus" tests/gpu/guide_method1.py
 read -ra tools <<<"${SANITIZER-memcheck racecheck synccheck}"
