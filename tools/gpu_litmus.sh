@@ -11,6 +11,7 @@
 # ONLY         a part of the names of the changes to try [all]
 # SHARDS       runs side by side [3]
 # ARCHITECTURE that kernels are compiled for [that of the GPU, or else 90]
+# COMMIT       what is said of the source, where there is no git
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -121,6 +122,9 @@ change 'an add that is a load and a store' memory.hpp \
   'MORI_DEVICE_FN type FetchAdd(type* p, type v) { const type old = LoadRelaxed(p); StoreRelaxed(p, old + v); return old; }' \
   "${atomic_tests[@]}"
 ((${#names[@]} > 1)) || die "no change is called like ONLY=$ONLY"
+printf 'date      %s\n' "$(date -u '+%Y-%m-%d %H:%M UTC')"
+printf 'commit    %s\n' "${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}"
+nvidia-smi --query-gpu=index,name,driver_version --format=csv,noheader 2>/dev/null | sed 's/^/gpu       /' || true
 printf '%d changes of the headers, for compute capability %s\n' $((${#names[@]} - 1)) "$ARCHITECTURE"
 [[ "$UNTIL" != change ]] || exit 0
 
