@@ -219,17 +219,27 @@ def table(results: dict) -> str:
     return "\n".join(text)
 
 
-def draw(results: dict, path: Path) -> str:
-    """Put latency by size and scope as SVG. Returns what became of it."""
+def pyplot():
+    """matplotlib's, which draws SVG; None without it."""
     try:
         import matplotlib
     except ImportError:
-        return "no plots: no matplotlib"
+        return None
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
     plt.rcParams.update({"font.size": 9, "legend.frameon": False, "svg.hashsalt": "mori"})
+    return plt
+
+
+def draw(results: dict, path: Path) -> str:
+    """Put latency by size and scope as SVG. Returns what became of it."""
     figures = Figures(results)
+    if not any(name.startswith("put/") for _, name in figures.rows):
+        return f"written: {path.parent}, without a plot: no put was measured"
+    plt = pyplot()
+    if plt is None:
+        return "no plots: no matplotlib"
     figure, all_axes = plt.subplots(1, 3, figsize=(11, 3.8), sharey=True)
     looks = {
         "nvshmem": ("NVSHMEM", "#d1242f", "-"),

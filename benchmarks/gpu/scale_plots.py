@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from report import pyplot
 from scale_report import Figures
 
 #: figure, library, what it is called, colour, dash
@@ -76,14 +77,9 @@ def _barriers(plt, figures: Figures, sizes: list[int]):
 
 def draw(results: dict, folder: Path) -> str:
     """As SVG. Returns what became of it."""
-    try:
-        import matplotlib
-    except ImportError:
+    plt = pyplot()
+    if plt is None:
         return "no plots: no matplotlib"
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"font.size": 9, "legend.frameon": False, "svg.hashsalt": "mori"})
     figures = Figures(results)
     sizes = sorted(results["pes"])
     for name, make in (("allreduce", _all_reduce), ("barrier", _barriers)):
