@@ -31,11 +31,20 @@ TEST(CudaIpc, AFileWithoutAHandleIsRefused) {
   }
 }
 
-TEST(CudaIpc, AHandleOfOtherMemoryIsRefused) {
-  // Magic, process, number, and a length that is not the expected one.
-  std::string record = "moriipc1" + std::string(16 + 8, '\1') + std::string(8, '\0');
+/// As another process would send it: magic, process, number, length and a handle of zeros.
+std::string RecordOf(const std::string& magic, std::uint64_t bytes) {
+  std::string record = magic + std::string(16 + 8, '\1');
+  record.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
   record.resize(104, '\0');
-  EXPECT_EQ(ImportOf(FileWith(record)).code(), ErrorCode::kMismatch);
+  return record;
+}
+
+TEST(CudaIpc, AHandleOfOtherMemoryIsRefused) {
+  EXPECT_EQ(ImportOf(FileWith(RecordOf("moriipc1", kBytes + 1))).code(), ErrorCode::kMismatch);
+}
+
+TEST(CudaIpc, AHandleOfAnotherVersionIsRefused) {
+  EXPECT_EQ(ImportOf(FileWith(RecordOf("moriipc2", kBytes))).code(), ErrorCode::kMismatch);
 }
 
 TEST(CudaIpc, WhatCannotBeReadIsAnError) {
