@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "support/cuda_pes.hpp"
+#include "gpu/cuda_pes.hpp"
 
 namespace mori::shmem {
 namespace {
