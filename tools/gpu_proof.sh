@@ -6,7 +6,7 @@
 #
 # SHARDS       test programs side by side on a GPU [3]
 # FILTER       of the tests, as --gtest_filter [all]; they run with all PEs on one GPU
-# FILTER_ALL   of those that run again over all GPUs, where there are several [all]
+# FILTER_ALL   of those that run again over all GPUs, where there are several [all of several PEs]
 # SANITIZER    which tools of compute-sanitizer run; 0: none [memcheck racecheck synccheck]
 # ONLY         steps whose name matches this expression [all]
 # COMMIT       what is said of the source, where there is no git
@@ -36,12 +36,10 @@ mkdir -p "$BUILD"
 
 # Kernels of several processes run side by side on one GPU under MPS only. A daemon of our own, that we end.
 mps=$(mktemp -d)
-export CUDA_MPS_PIPE_DIRECTORY=$mps CUDA_MPS_LOG_DIRECTORY=$mps
-end_mps() {
-  echo quit | nvidia-cuda-mps-control >/dev/null 2>&1 || true
-  rm -rf "$mps"
-}
-trap end_mps EXIT
+export CUDA_MPS_PIPE_DIRECTORY=$mps CUDA_MPS_LOG_DIRECTORY=$BUILD/mps
+rm -rf "$CUDA_MPS_LOG_DIRECTORY" && mkdir -p "$CUDA_MPS_LOG_DIRECTORY"
+end_mps() { echo quit | nvidia-cuda-mps-control >/dev/null 2>&1 || true; }
+trap 'end_mps; rm -rf "$mps"' EXIT
 nvidia-cuda-mps-control -d
 
 export MORI_SOCKET_IFNAME=lo GLOO_SOCKET_IFNAME=lo NCCL_SOCKET_IFNAME=lo
@@ -65,46 +63,60 @@ gpus=$(nvidia-smi -L | wc -l)
 all_gpus=$(seq -s, 0 $((gpus - 1)))
 
 # tests <log> <filter> <GPUs of each program, as CUDA_VISIBLE_DEVICES>...
+# In two halves, each with an MPS server of its own: one that had served some 700 clients of two GPUs once came to a halt.
 tests() {
-  local log=$BUILD/$1 filter=$2 shard status=0
+  local log=$BUILD/$1 filter=$2 half shard status=0
   shift 2
   rm -f "$log".*.log
-  for ((shard = 0; shard < $#; ++shard)); do
-    CUDA_VISIBLE_DEVICES=${*:shard + 1:1} GTEST_TOTAL_SHARDS=$# GTEST_SHARD_INDEX=$shard "$BUILD/tests/gpu_tests" \
-      --gtest_color=no --gtest_filter="$filter" >"$log.$shard.log" 2>&1 &
-  done
-  for ((shard = 0; shard < $#; ++shard)); do
-    wait -n || status=1
+  for half in 0 1; do
+    for ((shard = 0; shard < $#; ++shard)); do
+      CUDA_VISIBLE_DEVICES=${*:shard + 1:1} GTEST_TOTAL_SHARDS=$((2 * $#)) GTEST_SHARD_INDEX=$((half * $# + shard)) \
+        "$BUILD/tests/gpu_tests" --gtest_color=no --gtest_filter="$filter" >"$log.$half.$shard.log" 2>&1 &
+    done
+    for ((shard = 0; shard < $#; ++shard)); do
+      wait -n || status=1
+    done
+    end_mps
+    nvidia-cuda-mps-control -d || { sleep 1 && nvidia-cuda-mps-control -d; }  # the last one may still be ending
   done
   grep -hE '^\[ +(OK|FAILED|SKIPPED) +\] .*\([0-9]+ ms\)' "$log".*.log | sort -k4
   printf 'tests: %d passed, %d failed, %d skipped\n' "$(cat "$log".*.log | grep -cE '^\[ +OK ')" \
     "$(cat "$log".*.log | grep -cE '^\[ +FAILED .* ms\)')" "$(cat "$log".*.log | grep -cE '^\[ +SKIPPED .* ms\)')"
-  ((status == 0)) || grep -hB2 -A12 ': Failure' "$log".*.log | cut -c1-600 | head -n 80
+  ((status == 0)) || {
+    grep -hB2 -A12 ': Failure' "$log".*.log | cut -c1-600 | head -n 80
+    what_the_machine_says
+  }
   return "$status"
 }
-export -f tests
+# A device's fault ends every program that shares the device: what its MPS server and its driver know of it.
+what_the_machine_says() {
+  grep -ihE 'exception|fault|fail|error|terminat' "$CUDA_MPS_LOG_DIRECTORY"/*.log | tail -n 20
+  dmesg 2>/dev/null | grep -E 'NVRM|Xid' | tail -n 20
+}
+export -f end_mps tests what_the_machine_says
 export BUILD SHARDS gpus
 
-# Tools that watch every access run kernels one after another: the tests of one PE, but those whose kernels wait for a
-# kernel or a call that comes later.
+# sanitizer <tool> <filter> <GPUs of each program, as CUDA_VISIBLE_DEVICES>...
+# These tools run the kernels of a process one after another: not for tests whose kernels wait for a kernel or a call of
+# their own process that comes later. Slowly: nor for those that repeat one thing for long.
 sanitizer() {
-  local tool=$1 shards=$((2 * SHARDS * gpus)) shard status=0
-  local filter='*/staticProcesses1-*AWaitEndsWhen*:*WaitingFor*:*AWaitGoesOnWhen*:*AKernelThatSeesTheHostsSignal*'
-  rm -f "$BUILD/$tool".*.log
-  for ((shard = 0; shard < shards; ++shard)); do
-    CUDA_VISIBLE_DEVICES=$((shard % gpus)) GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 170 \
-      compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 "$BUILD/tests/gpu_tests" --gtest_color=no "--gtest_filter=$filter" >"$BUILD/$tool.$shard.log" 2>&1 &
+  local tool=$1 log=$BUILD/$1-${3//,/-} filter shard status=0 passed
+  filter="$2-*AWaitEndsWhen*:*WaitingFor*:*AWaitGoesOnWhen*:*AKernelThatSeesTheHostsSignal*:*AHundredThousand*:*AMillion*"
+  shift 2
+  rm -f "$log".*.log
+  for ((shard = 0; shard < $#; ++shard)); do
+    CUDA_VISIBLE_DEVICES=${*:shard + 1:1} GTEST_TOTAL_SHARDS=$# GTEST_SHARD_INDEX=$shard timeout 170 \
+      compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 9 "$BUILD/tests/gpu_tests" \
+      --gtest_color=no "--gtest_filter=$filter" >"$log.$shard.log" 2>&1 &
   done
-  for ((shard = 0; shard < shards; ++shard)); do
+  for ((shard = 0; shard < $#; ++shard)); do
     wait -n || status=1
   done
-  grep -hE 'SUMMARY|^\[ +FAILED .* ms\)' "$BUILD/$tool".*.log | sort | uniq -c
-  local passed
-  passed=$(cat "$BUILD/$tool".*.log | grep -cE '^\[ +OK ')
-  printf '%s: %d tests of one PE passed, %d skipped\n' "$tool" "$passed" \
-    "$(cat "$BUILD/$tool".*.log | grep -cE '^\[ +SKIPPED .* ms\)')"
+  grep -hE 'SUMMARY|^\[ +FAILED .* ms\)' "$log".*.log | sort | uniq -c
+  passed=$(cat "$log".*.log | grep -cE '^\[ +OK ')
+  printf '%s: %d tests passed, %d skipped\n' "$tool" "$passed" "$(cat "$log".*.log | grep -cE '^\[ +SKIPPED .* ms\)')"
   ((passed > 0)) || status=1
-  ((status == 0)) || grep -hE -A12 '^========= (Error|Invalid|Barrier|Race|Program)|: Failure' "$BUILD/$tool".*.log |
+  ((status == 0)) || grep -hE -A12 '^========= (Error|Invalid|Barrier|Race|Program)|: Failure' "$log".*.log |
     cut -c1-300 | head -n 60
   return "$status"
 }
@@ -114,8 +126,9 @@ one_gpu_each=()
 all_gpus_each=()
 for ((shard = 0; shard < SHARDS * gpus; ++shard)); do one_gpu_each+=($((shard % gpus))); done
 for ((shard = 0; shard < SHARDS; ++shard)); do all_gpus_each+=("$all_gpus"); done
+several_pes='*-*/*Processes1:*/*Threads1:Kernels/CudaFault.*'
 step 'tests, all PEs on one GPU' 480 bash -c 'tests one "$@"' tests "${FILTER:-*}" "${one_gpu_each[@]}"
-((gpus == 1)) || step "tests, over $gpus GPUs" 480 bash -c 'tests all "$@"' tests "${FILTER_ALL:-*}" "${all_gpus_each[@]}"
+((gpus == 1)) || step "tests, over $gpus GPUs" 480 bash -c 'tests all "$@"' tests "${FILTER_ALL:-$several_pes}" "${all_gpus_each[@]}"
 step 'kernels that nvcc links' 180 tests/gpu/linked/run.sh "$BUILD/prefix/lib" "$BUILD/linked"
 step 'documentation' 180 python3 tests/gpu/run_docs.py docs/device.md
 # Says nothing but OK, also at the end of a program that does not finalize.
@@ -132,7 +145,12 @@ step "the guide's first method, on $gpus GPU" 180 env -u CUDA_MPS_PIPE_DIRECTORY
   torchrun --nproc-per-node "$gpus" tests/gpu/guide_method1.py
 read -ra tools <<<"${SANITIZER-memcheck racecheck synccheck}"
 for tool in "${tools[@]}"; do
-  [[ "$tool" == 0 ]] || step "$tool" 180 env -u CUDA_MPS_PIPE_DIRECTORY bash -c "sanitizer $tool"
+  [[ "$tool" == 0 ]] || step "$tool, one PE" 180 env -u CUDA_MPS_PIPE_DIRECTORY bash -c 'sanitizer "$@"' sanitizer "$tool" \
+    '*/staticProcesses1' "${one_gpu_each[@]}"
 done
+# Between GPUs: the operations of kernels by PEs that are processes.
+[[ "${tools[*]}" != *memcheck* ]] || ((gpus == 1)) ||
+  step "memcheck, over $gpus GPUs" 180 env -u CUDA_MPS_PIPE_DIRECTORY bash -c 'sanitizer "$@"' sanitizer memcheck \
+    '*CudaKernels*/*Processes:*CudaAllPairs*/*Processes:*CudaCollectives*/*Processes:*CudaNames*/*Processes' "${all_gpus_each[@]}"
 printf '%d steps failed\n' "$failures"
 ((failures == 0))

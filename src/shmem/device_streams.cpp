@@ -1,6 +1,9 @@
 // Streams of a device: copies by its driver, everything else by the library's kernels.
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <mutex>
+#include <string_view>
 
 #include "shmem/library_kernels.hpp"
 #include "shmem/streams.hpp"
@@ -24,12 +27,12 @@ constexpr std::uint64_t kSmallBytes = std::uint64_t{32} << 10;
 class DeviceStreams final : public Streams {
  public:
   DeviceStreams(const LibraryKernels* kernels, const device::DeviceContext& context,
-                unsigned pes_of_device)
+                unsigned multiprocessors)
       : kernels_(*kernels),
         device_(kernels->device()),
         world_size_(context.n_pes),
-        meeting_blocks_(std::clamp(device_.multiprocessors() / 2 / pes_of_device, 1U,
-                                   static_cast<unsigned>(device::kMeetingBlocks))) {
+        meeting_blocks_(
+            std::clamp(multiprocessors / 2, 1U, static_cast<unsigned>(device::kMeetingBlocks))) {
     few_.my_pe = context.my_pe;
     if (context.n_pes > device::kFewPes) return;
     few_.n_pes = context.n_pes;
@@ -164,10 +167,19 @@ class DeviceStreams final : public Streams {
 
 }  // namespace
 
+unsigned SmallestShare(const std::vector<DeviceOfPe>& devices) {
+  std::map<std::string_view, unsigned> pes;
+  for (const DeviceOfPe& device : devices) ++pes[device.id];
+  unsigned smallest = std::numeric_limits<unsigned>::max();
+  for (const DeviceOfPe& device : devices)
+    smallest = std::min(smallest, device.multiprocessors / pes[device.id]);
+  return smallest;
+}
+
 std::unique_ptr<Streams> MakeDeviceStreams(const LibraryKernels* kernels,
                                            const device::DeviceContext& context,
-                                           unsigned pes_of_device) {
-  return std::make_unique<DeviceStreams>(kernels, context, pes_of_device);
+                                           unsigned multiprocessors) {
+  return std::make_unique<DeviceStreams>(kernels, context, multiprocessors);
 }
 
 }  // namespace mori::shmem

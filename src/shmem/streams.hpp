@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/status.hpp"
 #include "mori/shmem/device/context.hpp"
@@ -56,10 +58,19 @@ struct HostStreamParts {
 std::unique_ptr<Streams> MakeHostStreams(HostStreamParts parts);
 
 class LibraryKernels;
-/// Puts kernels of the library on streams; `kernels` is borrowed. `pes_of_device`: how many PEs of
-/// the world share the device.
+/// Where a PE's kernels run.
+struct DeviceOfPe {
+  std::string id;  ///< the same for PEs that share the device
+  unsigned multiprocessors = 0;
+};
+/// Multiprocessors that every PE has for itself, at least, where those of a device share it evenly:
+/// the same number on all PEs, whatever their devices.
+unsigned SmallestShare(const std::vector<DeviceOfPe>& devices);
+
+/// Puts kernels of the library on streams; `kernels` is borrowed. `multiprocessors`, that a PE has
+/// for itself, must be the same on all PEs: blocks that meet have one of their number on each.
 std::unique_ptr<Streams> MakeDeviceStreams(const LibraryKernels* kernels,
                                            const device::DeviceContext& context,
-                                           unsigned pes_of_device);
+                                           unsigned multiprocessors);
 
 }  // namespace mori::shmem

@@ -38,6 +38,7 @@ Settings SettingsOf(const Config& config, const DeviceRuntime& runtime) {
 Bytes EncodePeInfo(const PeInfo& info) {
   ByteWriter writer;
   writer.Text(info.host).Int(info.process_id).Text(info.node_id).Text(info.device);
+  writer.Int(info.multiprocessors);
   writer.Raw(info.token);
   writer.Int(static_cast<std::uint32_t>(info.settings.size()));
   for (const auto& [name, value] : info.settings) writer.Text(name).Text(value);
@@ -52,6 +53,7 @@ Result<PeInfo> DecodePeInfo(int pe, ByteView bytes) {
   info.process_id = reader.Int<std::uint32_t>();
   info.node_id = reader.Text(kMaxText);
   info.device = reader.Text(kMaxText);
+  info.multiprocessors = reader.Int<std::uint32_t>();
   std::ranges::copy(reader.Raw(info.token.size()), info.token.begin());
   const auto count = reader.Int<std::uint32_t>();
   for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
@@ -174,6 +176,7 @@ Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadl
     MORI_ASSIGN_OR_RETURN(mine.node_id, BootId());
   }
   mine.device = runtime_->Identity();
+  if (runtime_->kernels() != nullptr) mine.multiprocessors = runtime_->kernels()->multiprocessors();
   mine.token = token;
   mine.settings = SettingsOf(config_, *runtime_);
   MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(EncodePeInfo(mine), deadline));
@@ -232,12 +235,11 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
 Result<std::unique_ptr<Streams>> World::MakeStreams() {
   if (device_state_ != nullptr) {
     MORI_RETURN_IF_ERROR(device_state_->kernels().status());
-    const PeInfo& mine = pes_[static_cast<std::size_t>(rank_)];
-    const auto sharing = std::ranges::count_if(pes_, [&mine](const PeInfo& info) {
-      return info.node_id == mine.node_id && info.device == mine.device;
-    });
+    std::vector<DeviceOfPe> devices;
+    for (const PeInfo& info : pes_)
+      devices.push_back({info.node_id + "/" + info.device, info.multiprocessors});
     return MakeDeviceStreams(device_state_->kernels()->get(), device_state_->context(),
-                             static_cast<unsigned>(sharing));
+                             SmallestShare(devices));
   }
   return MakeHostStreams({heap_.get(), rank_, size_, [this] { return BarrierAll(); },
                           [this](const std::uint64_t* word, Cmp cmp, std::uint64_t value) {

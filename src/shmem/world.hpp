@@ -26,7 +26,8 @@ struct PeInfo {
   std::string host;
   std::uint32_t process_id = 0;
   std::string node_id;
-  std::string device;  ///< as `DeviceRuntime::Identity()`
+  std::string device;                 ///< as `DeviceRuntime::Identity()`
+  std::uint32_t multiprocessors = 0;  ///< of the device; 0 for the host
   FdListener::Token token{};
   std::vector<std::pair<std::string, std::string>>
       settings;  ///< variables that must agree, and their values

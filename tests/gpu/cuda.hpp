@@ -27,28 +27,30 @@ class Cuda {
   static constexpr int kNotReady = 600;  // CUDA_ERROR_NOT_READY
 
   /// Makes the device of the calling PE current: after init, the one that it has; before, PEs
-  /// spread over those there are.
-  explicit Cuda(const Pe& pe) : library_(::dlopen("libcuda.so.1", RTLD_NOW)) {
-    PE_CHECK(library_ != nullptr);
-    Call<unsigned>("cuInit", 0);
-    int count = 0;
-    Call<int*>("cuDeviceGetCount", &count);
-    device_ = ShmemInitialized() ? ShmemDevice() : pe.rank % count;
+  /// take them in turn.
+  explicit Cuda(const Pe& pe) : Cuda() {
+    device_ = ShmemInitialized() ? ShmemDevice() : pe.rank % Count();
     Call<void**, int>("cuDevicePrimaryCtxRetain", &context_, device_);
     SetCurrent(context_);
     stream_ = CreateStream();
     copies_ = CreateStream();
   }
 
+  /// The same without streams, of which a device does not have many.
+  static void TakeDevice(const Pe& pe) {
+    const Cuda cuda;
+    void* context = nullptr;
+    cuda.Call<void**, int>("cuDevicePrimaryCtxRetain", &context, pe.rank % cuda.Count());
+    cuda.SetCurrent(context);
+  }
+
   /// How many devices there are; 0 without a driver.
   static int CountDevices() {
-    void* library = ::dlopen("libcuda.so.1", RTLD_NOW);
-    if (library == nullptr) return 0;
-    const auto init = reinterpret_cast<int (*)(unsigned)>(::dlsym(library, "cuInit"));
-    const auto get_count = reinterpret_cast<int (*)(int*)>(::dlsym(library, "cuDeviceGetCount"));
-    int count = 0;
-    if (init == nullptr || get_count == nullptr || init(0) != 0 || get_count(&count) != 0) return 0;
-    return count;
+    try {
+      return Cuda().Count();
+    } catch (const PeFailure&) {
+      return 0;
+    }
   }
 
   int device() const { return device_; }
@@ -171,6 +173,16 @@ class Cuda {
   }
 
  private:
+  Cuda() : library_(::dlopen("libcuda.so.1", RTLD_NOW)) {
+    PE_CHECK(library_ != nullptr);
+    Call<unsigned>("cuInit", 0);
+  }
+  int Count() const {
+    int count = 0;
+    Call<int*>("cuDeviceGetCount", &count);
+    return count;
+  }
+
   void* library_;
   int device_ = -1;
   void* context_ = nullptr;

@@ -27,7 +27,7 @@ class CudaLifecycle : public testing::CudaTest, public ::testing::WithParamInter
     auto options = OptionsOf(GetParam(), As::kProcesses);
     options.environment.emplace_back("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent");
     options.environment.emplace_back("MORI_GLOBAL_LOG_LEVEL", "WARN");
-    return testing::RunProcesses(size, body, options);
+    return RunInTurn(As::kProcesses, size, body, options);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Modes, CudaLifecycle,

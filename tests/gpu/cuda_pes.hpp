@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "gpu/cuda.hpp"
 #include "support/run_pes.hpp"
 
 namespace mori::shmem::testing {
@@ -37,6 +39,20 @@ class CudaTest : public ::testing::Test {
     return options;
   }
 
+  /// PEs take the devices in turn: a process by its local rank, as a launcher counts it, a thread
+  /// by its current device.
+  static std::vector<Outcome> RunInTurn(As as, int size, const Body& body, const Options& options) {
+    const auto with_device = [&body, as](const Pe& pe) {
+      if (as == As::kProcesses) {
+        ::setenv("MORI_LOCAL_RANK", std::to_string(pe.rank).c_str(), 1);
+      } else {
+        Cuda::TakeDevice(pe);
+      }
+      body(pe);
+    };
+    return RunAs(as, size, with_device, options);
+  }
+
  private:
   /// In a process of its own: the driver does not work in the child of a process that has used it.
   static Outcome Probe() {
@@ -63,7 +79,7 @@ class CudaPes : public CudaTest, public ::testing::WithParamInterface<CudaShape>
   std::string Run(const Body& body) const { return Run(GetParam().size, body); }
   std::string Run(int size, const Body& body) const {
     return Failures(
-        RunAs(GetParam().as, size, body, OptionsOf(GetParam().mode, GetParam().as, size)));
+        RunInTurn(GetParam().as, size, body, OptionsOf(GetParam().mode, GetParam().as, size)));
   }
 };
 

@@ -23,11 +23,11 @@ class DeviceStreamsTest : public ::testing::Test {
     device::DeviceContext context{};
     context.my_pe = 1;
     context.n_pes = n_pes;
-    return MakeDeviceStreams(kernels.get(), context, pes_of_device);
+    return MakeDeviceStreams(kernels.get(), context, share);
   }
 
   FakeKernels device;
-  unsigned pes_of_device = 1;
+  unsigned share = 4;  ///< of multiprocessors that a PE has for itself, on all PEs
   std::unique_ptr<LibraryKernels> kernels;
   std::uint64_t word = 0;
 };
@@ -110,10 +110,11 @@ TEST_F(DeviceStreamsTest, AGridIsAsLargeAsItsBytesAndNoLargerThanTheDevice) {
                                         "MoriShmemAllToAll<8,512>", "posted"));
 }
 
+/// And as many as on all PEs, whatever this one's device has.
 TEST_F(DeviceStreamsTest, BlocksThatMeetHaveRoomBesideThoseOfOtherPes) {
-  device.processors = 32;
-  for (const unsigned pes : {1u, 4u, 100u}) {
-    pes_of_device = pes;
+  device.processors = 64;
+  for (const unsigned each : {32u, 8u, 1u}) {
+    share = each;
     EXPECT_TRUE(Make(2)->FCollect(&word, &word, kMiB, nullptr).ok());
   }
   EXPECT_THAT(device.calls, ElementsAre("early MoriShmemFCollect<16,512>", "posted",
@@ -121,10 +122,21 @@ TEST_F(DeviceStreamsTest, BlocksThatMeetHaveRoomBesideThoseOfOtherPes) {
                                         "early MoriShmemFCollect<1,512>", "posted"));
 }
 
+/// A PE with the device for itself must not have more blocks than two that share theirs: they would
+/// wait for blocks that do not come.
+TEST(SmallestShare, IsThatOfThePeWithTheLeast) {
+  EXPECT_EQ(SmallestShare({{"a", 132}}), 132u);
+  EXPECT_EQ(SmallestShare({{"a", 132}, {"b", 132}}), 132u);
+  EXPECT_EQ(SmallestShare({{"a", 132}, {"b", 132}, {"a", 132}}), 66u);
+  EXPECT_EQ(SmallestShare({{"a", 132}, {"b", 30}}), 30u);
+  EXPECT_EQ(SmallestShare({{"a", 1}, {"a", 1}}), 0u);
+}
+
 /// As long as there is a thread for each 16 bytes, and elements begin at such a place.
 TEST_F(DeviceStreamsTest, EveryPeReducesWhatIsNotSmallByItself) {
   alignas(16) std::array<std::uint32_t, 8> words{};
   device.processors = 132;
+  share = 132;
   const auto reduce = [&](std::uint32_t* source, unsigned n_pes, std::uint64_t count) {
     device.calls.clear();
     EXPECT_TRUE(
@@ -137,7 +149,7 @@ TEST_F(DeviceStreamsTest, EveryPeReducesWhatIsNotSmallByItself) {
   EXPECT_EQ(reduce(words.data(), 2, kMiB / 8), "early MoriShmemReduceAtOnce_f32<65,512>");
   EXPECT_EQ(reduce(words.data(), 2, kMiB / 8 + 1), "early MoriShmemReduce_f32<17,512>");
   EXPECT_EQ(reduce(words.data() + 1, 2, 4100), "early MoriShmemReduce_f32<1,512>");
-  pes_of_device = 2;
+  share = 66;
   EXPECT_EQ(reduce(words.data(), 2, kMiB / 8), "early MoriShmemReduce_f32<17,512>");
 }
 
