@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,34 @@ TEST_P(CudaLifecycle, SurvivorsKeepTheirMemoryAndLearnWhoWasLost) {
     PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
   });
   EXPECT_EQ(Failures(outcomes), "");
+}
+
+/// As launchers start them that give each process a GPU: device 0 of each is another one.
+TEST_P(CudaLifecycle, ProcessesThatSeeOneGpuEachReachEachOther) {
+  if (testing::GpuCount() < 2) GTEST_SKIP() << "one GPU";
+  if (testing::KernelFolder().empty()) GTEST_SKIP() << "no nvcc to compile kernels with";
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::stringstream names(visible == nullptr ? "0,1" : visible);
+  std::vector<std::string> gpus(2);
+  for (std::string& gpu : gpus) std::getline(names, gpu, ',');
+  EXPECT_EQ(Failures(RunProcesses(2,
+                                  [&gpus](const Pe& pe) {
+                                    ::setenv("CUDA_VISIBLE_DEVICES",
+                                             gpus[static_cast<std::size_t>(pe.rank)].c_str(), 1);
+                                    testing::GpuPe gpu(pe, "kernels");
+                                    PE_CHECK_EQ(ShmemDevice(), 0);
+                                    constexpr std::uint64_t kWords = 600;
+                                    auto* data = gpu.Zeroed<std::uint64_t>(kWords);
+                                    auto* scratch = gpu.Zeroed<std::uint64_t>(kWords);
+                                    auto* signal = gpu.Zeroed<std::uint64_t>(1);
+                                    gpu.cuda.Launch("ping_pong_block", 1, 256, data, scratch,
+                                                    kWords, signal, 2000, testing::Right(pe),
+                                                    gpu.errors);
+                                    const int* word = Word(1);
+                                    PE_CHECK_EQ(ShmemG(word, 1 - pe.rank), 101 - pe.rank);
+                                    gpu.End();
+                                  })),
+            "");
 }
 
 TEST_P(CudaLifecycle, AModuleWithoutTheSymbolIsAnErrorAndLeavesNoneBehind) {
