@@ -68,10 +68,11 @@ get_tests=(CudaWaits.WhatAGetBringsIsThereAfterQuiet)
 wait_tests=(CudaLitmus.AfterAWaitNothingIsAsItWasReadBefore)
 barrier_tests=(CudaLitmus.ABarrierBringsWhatWasPutBefore CudaCollectives.ABarrierCompletesWhatAllHavePut
   CudaKernels.AHundredThousandBarriers)
+late_barrier_tests=(CudaLitmus.ABarrierStandsForThreadsThatComeLate CudaLitmus.ABarrierBringsWhatWasPutBefore)
 atomic_tests=(CudaKernels.AtomicsSumExactly CudaAllPairs.AtomicsOfAllOnAllHandOutEachNumberOnce)
 
 change "$NOTHING" '' '' '' "${signal_tests[@]}" "${late_tests[@]}" "${fence_tests[@]}" "${quiet_tests[@]}" \
-  "${get_tests[@]}" "${wait_tests[@]}" "${barrier_tests[@]}" "${atomic_tests[@]}"
+  "${get_tests[@]}" "${wait_tests[@]}" "${barrier_tests[@]}" "${late_barrier_tests[0]}" "${atomic_tests[@]}"
 
 change 'a signal without the fence before it' ops.hpp \
   '  FenceRelease();  // pairs with the acquiring load of who waits for the signal
@@ -116,7 +117,7 @@ change 'a barrier without its fence' collectives.hpp \
   '    for (u32 pe = rank; pe < n_pes; pe += Scope::Size()) StoreRelaxed' "${barrier_tests[@]}"
 change 'a barrier whose scope does not meet before it' collectives.hpp \
   '  Scope::Sync();
-  if (rank < n_pes) {' '  if (rank < n_pes) {' "${barrier_tests[@]:0:2}"
+  if (rank < n_pes) {' '  if (rank < n_pes) {' "${late_barrier_tests[@]}"
 change 'an add that is a load and a store' memory.hpp \
   'MORI_PTX_ATOMIC(FetchAdd, "add.u" bits, type, letter)' \
   'MORI_DEVICE_FN type FetchAdd(type* p, type v) { const type old = LoadRelaxed(p); StoreRelaxed(p, old + v); return old; }' \

@@ -134,6 +134,22 @@ TEST_P(CudaLitmus, ABarrierBringsWhatWasPutBefore) {
             "");
 }
 
+// Words that a thread puts before the barrier, and late, are not there: who leads has not waited
+// for it.
+TEST_P(CudaLitmus, ABarrierStandsForThreadsThatComeLate) {
+  EXPECT_EQ(Run([](const Pe& pe) {
+              GpuPe gpu(pe, "litmus");
+              auto* inbox = gpu.Zeroed<std::uint64_t>(kThreads);
+              for (const Sender& sender : kLateSenders) {
+                gpu.cuda.Launch(fmt::format("late_barrier_{}", sender.scope), 1, sender.threads,
+                                inbox, sender.rounds, Right(pe), gpu.errors);
+                gpu.ExpectNoErrors();
+              }
+              gpu.End();
+            }),
+            "");
+}
+
 // Store buffering: both PEs have put and completed, and neither sees the other's word.
 TEST_P(CudaLitmus, OfTwoThatPutAndLookOneSeesTheOther) {
   EXPECT_EQ(Run([](const Pe& pe) {

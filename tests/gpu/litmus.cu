@@ -67,21 +67,24 @@ struct ByFlagAfterQuiet {
     SendFlag<Scope>(arrived, round, peer);
   }
 };
-/// Half a line by all, the rest word by word by each thread itself, and some are late: a warp of a
-/// block, or a lane of a warp, but not who leads. The one signal stands for all.
+/// Some threads are late: a warp of a block, or a lane of a warp, but not who leads.
+template <typename Scope>
+__device__ void BeLate(u64 round) {
+  constexpr long long kLateCycles = 10'000;
+  const u32 parts = Scope::Size() > 32 ? Scope::Size() / 32 : Scope::Size();
+  const u32 part = Scope::Rank() / (Scope::Size() / parts);
+  if (part != 1 + round % (parts - 1)) return;
+  const long long start = clock64();
+  while (clock64() - start < kLateCycles) {
+  }
+}
+/// Half a line by all, the rest word by word by each thread itself. The one signal stands for all.
 struct ByThreadsThatAreLate {
   template <typename Scope>
   static __device__ void Send(u64* dest, const u64* source, u64 words, u64* arrived, u64 round,
                               u32 channel, int peer) {
     constexpr u64 kByAll = kLineWords / 2;
-    constexpr long long kLateCycles = 10'000;
-    const u32 parts = Scope::Size() > 32 ? Scope::Size() / 32 : Scope::Size();
-    const u32 part = Scope::Rank() / (Scope::Size() / parts);
-    if (part == 1 + round % (parts - 1)) {
-      const long long start = clock64();
-      while (clock64() - start < kLateCycles) {
-      }
-    }
+    BeLate<Scope>(round);
     for (u64 i = kByAll + Scope::Rank(); i < words; i += Scope::Size())
       P(dest + i, MessageWord(round, channel, i), peer);
     PutSignal<Scope>(dest, source, kByAll * 8, arrived, round, Signal::kSet, peer);
@@ -191,6 +194,20 @@ __device__ void PutAndMeet(const Channels& c, int rounds, int peer, u64* errors)
   if (Scope::Rank() == 0) AtomicFetchAdd(c.done, u64{1}, MyPe());
 }
 
+/// A word by each thread, before the barrier. The PEs take turns in having threads that are late: those
+/// of the other are through it at once, if its leaders do not wait.
+template <typename Scope>
+__device__ void PutLateAndMeet(u64* inbox, int rounds, int peer, u64* errors) {
+  for (int i = 1; i <= rounds; ++i) {
+    const u64 word = MessageWord(static_cast<u64>(i), 0, Scope::Rank());
+    if (i % 2 == MyPe() % 2) BeLate<Scope>(static_cast<u64>(i));
+    P(inbox + Scope::Rank(), word, peer);
+    BarrierAll<Scope>();
+    Expect(inbox[Scope::Rank()] == word, errors);
+    BarrierAll<Scope>();
+  }
+}
+
 /// Store buffering: both PEs put a word to the other at the same time, complete it, and look at
 /// their own, each thread at words of its own. missed[round][thread]: whether it found nothing; that
 /// both find nothing is what quiet forbids. `turns` bring them together, and order nothing.
@@ -237,3 +254,10 @@ OF_SCOPE(warp, Warp)
 OF_SCOPE(block, Block)
 MESSAGES(late, ByThreadsThatAreLate, warp, Warp)
 MESSAGES(late, ByThreadsThatAreLate, block, Block)
+
+KERNEL late_barrier_warp(u64* inbox, int rounds, int peer, u64* errors) {
+  PutLateAndMeet<Warp>(inbox, rounds, peer, errors);
+}
+KERNEL late_barrier_block(u64* inbox, int rounds, int peer, u64* errors) {
+  PutLateAndMeet<Block>(inbox, rounds, peer, errors);
+}
