@@ -1,5 +1,5 @@
 // Small messages between few PEs, by one block of each: a word of 8 bytes brings 4 bytes of data
-// and the number of the exchange, so that who sees the number has the data. No fence, one way of
+// and a tag of the exchange, so that who sees the tag has the data. No fence, one way of
 // latency, and nobody reaches into another's `source` or `dest`.
 #pragma once
 
@@ -61,7 +61,8 @@ class Exchange {
  private:
   using Inbox = u64[kInboxWords];
 
-  MORI_DEVICE_FN u32 Tag() const { return static_cast<u32>(number_); }
+  /// Not 0, which an emptied inbox has, and no other exchange's until inboxes are emptied again.
+  MORI_DEVICE_FN u32 Tag() const { return static_cast<u32>(number_ % kExchangesOfInbox) + 1; }
   MORI_DEVICE_FN Inbox* InboxOf(u32 pe) const { return few_.sync[pe]->inboxes[number_ % 2]; }
 
   /// Tags come again one day, and what a long message left must not be taken for a word of a later

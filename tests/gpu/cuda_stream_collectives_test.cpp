@@ -36,6 +36,7 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, CudaStreamCollectives,
     ::testing::ValuesIn(testing::WithEachGpu(
         {CudaShape{"static", As::kProcesses, 1}, CudaShape{"static", As::kProcesses, 2},
+         CudaShape{"static", As::kProcesses, 3}, CudaShape{"ipc", As::kThreads, 2},
          CudaShape{"static", As::kThreads, 2}, CudaShape{"static", As::kThreads, 3},
          CudaShape{"static", As::kProcesses, 4}, CudaShape{"static", As::kThreads, 8},
          CudaShape{"static", As::kThreads, 9}})),
@@ -206,6 +207,30 @@ TEST_P(CudaStreamCollectives, AMillionSmallMessagesAreNotMixedUp) {
                   room.cuda().Sync(room.cuda().stream());
                   PE_CHECK_EQ(ShmemG(word + 1, pe.rank), static_cast<std::int64_t>(pe.size));
                   few(50, 200);
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                }),
+            "");
+}
+
+/// Tags come again and again, but never as what an emptied inbox holds: not where the number of the
+/// exchange has 32 bits of zeros either.
+TEST_P(CudaStreamCollectives, SmallMessagesPastAnyNumberAreNotMixedUp) {
+  if (testing::KernelFolder().empty()) GTEST_SKIP() << "no nvcc to compile kernels with";
+  EXPECT_EQ(Run(GetParam().size,
+                [](const Pe& pe) {
+                  pe.Init();
+                  testing::Cuda cuda(pe);
+                  PE_CHECK_EQ(ShmemModuleInit(cuda.Load("streams")), 0);
+                  auto* words = static_cast<std::int64_t*>(ShmemMalloc(16));
+                  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                  cuda.Launch("set_exchanges", 1, 1, (std::uint64_t{1} << 32) - 8);
+                  for (std::int64_t round = 1; round <= 16; ++round) {
+                    PE_CHECK_EQ(ShmemPut(words, &round, 1, pe.rank), 0);
+                    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                    PE_CHECK_EQ(ShmemSumReduceOnStream(words + 1, words, 1, cuda.stream()), 0);
+                    cuda.Sync(cuda.stream());
+                    PE_CHECK_EQ(ShmemG(words + 1, pe.rank), round * pe.size);
+                  }
                   PE_CHECK_EQ(ShmemFinalize(), 0);
                 }),
             "");

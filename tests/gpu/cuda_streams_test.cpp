@@ -22,7 +22,8 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, CudaStreams,
     ::testing::Values(CudaShape{"static", As::kProcesses, 1}, CudaShape{"static", As::kProcesses},
                       CudaShape{"static", As::kProcesses, 3}, CudaShape{"static", As::kThreads},
-                      CudaShape{"vmm", As::kProcesses}, CudaShape{"isolation", As::kThreads}),
+                      CudaShape{"vmm", As::kProcesses}, CudaShape{"isolation", As::kThreads},
+                      CudaShape{"ipc", As::kProcesses}),
     testing::NameOfShape);
 
 constexpr std::size_t kMost = 5 << 20;

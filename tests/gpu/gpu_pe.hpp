@@ -84,8 +84,8 @@ inline int GpuCount() {
   return gpus;
 }
 
-/// Adds one PE for each GPU to every mode and kind that the shapes have, where there are more than
-/// two GPUs: two PEs are there anyway.
+/// Adds one PE for each GPU to every mode and kind that the shapes have, and one more than there
+/// are GPUs in static mode, where there are more than two: two and three PEs are there anyway.
 inline std::vector<CudaShape> WithEachGpu(std::vector<CudaShape> shapes) {
   const int gpus = GpuCount();
   if (gpus <= 2) return shapes;
@@ -95,9 +95,13 @@ inline std::vector<CudaShape> WithEachGpu(std::vector<CudaShape> shapes) {
              shape.size == wanted.size;
     });
   };
+  const auto add = [&](const CudaShape& shape) {
+    if (!has(shape)) shapes.push_back(shape);
+  };
   for (std::size_t i = 0, count = shapes.size(); i < count; ++i) {
-    const CudaShape for_each{shapes[i].mode, shapes[i].as, gpus};
-    if (!has(for_each)) shapes.push_back(for_each);
+    const CudaShape shape = shapes[i];
+    add({shape.mode, shape.as, gpus});
+    if (std::string_view(shape.mode) == "static") add({shape.mode, shape.as, gpus + 1});
   }
   return shapes;
 }
