@@ -10,6 +10,7 @@ namespace mori::shmem {
 namespace {
 
 constexpr std::string_view kDigits = "0123456789";
+constexpr std::array kUnitNames = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
 constexpr std::string_view kHint = "a size looks like 6G, 512M or 4096 (bytes)";
 
 /// The shift that a suffix stands for, or nothing for an unknown one.
@@ -76,18 +77,25 @@ std::string FormatByteSize(std::uint64_t bytes) {
   if (bytes == 1) return "1 byte";
   if (bytes < 1024) return fmt::format("{} bytes", bytes);
 
-  constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   std::size_t unit = 0;
   double value = static_cast<double>(bytes) / 1024;
   // What would be shown as 1024 belongs to the next unit.
-  while (value >= 1023.995 && unit + 1 < kUnits.size()) {
+  while (value >= 1023.995 && unit + 1 < kUnitNames.size()) {
     value /= 1024;
     ++unit;
   }
   std::string number = fmt::format("{:.2f}", value);
   number.erase(number.find_last_not_of('0') + 1);
   if (number.back() == '.') number.pop_back();
-  return fmt::format("{} {}", number, kUnits[unit]);
+  return fmt::format("{} {}", number, kUnitNames[unit]);
+}
+
+std::string FormatExactByteSize(std::uint64_t bytes) {
+  std::uint64_t count = bytes;
+  std::size_t units = 0;
+  for (; count != 0 && count % 1024 == 0; ++units) count /= 1024;
+  if (units == 0) return bytes == 1 ? "1 byte" : fmt::format("{} bytes", bytes);
+  return fmt::format("{} {}", count, kUnitNames[units - 1]);
 }
 
 }  // namespace mori::shmem

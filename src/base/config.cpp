@@ -316,10 +316,14 @@ const std::vector<Row>& Rows() {
       {{"MORI_WORLD_SIZE", "Number of PEs for shmem_init().", "1 or more", kSetByLauncher, ""},
        "2",
        [](std::string_view text, Config&) { return CheckInt(text, 1, kMaxInt); }},
-      {{"MORI_LOCAL_RANK", "This PE's index among those that the launcher started on this node.",
+      {{"MORI_LOCAL_RANK",
+        "This PE's index among those that the launcher started on this node: the GPU of a PE that "
+        "has no current device. Without it, what torchrun, Open MPI, MPICH or srun say.",
         "0 to MORI_LOCAL_WORLD_SIZE - 1", kSetByLauncher, ""},
        "0",
-       [](std::string_view text, Config& c) { return ParseInt(text, 0, kMaxInt, c.local_rank); }},
+       [](std::string_view text, Config& c) {
+         return ParseInt(text, 0, kMaxInt, c.local_rank.emplace());
+       }},
       {{"MORI_LOCAL_WORLD_SIZE", "Number of PEs that the launcher started on this node.",
         "1 or more", kSetByLauncher, ""},
        "2",

@@ -62,7 +62,7 @@ struct Config {
   bool disable_jit = false;                              // MORI_DISABLE_JIT
   Backend backend = Backend::kAuto;                      // MORI_SHMEM_BACKEND
   GpuSharing gpu_sharing = GpuSharing::kAuto;            // MORI_SHMEM_GPU_SHARING
-  int local_rank = 0;                                    // MORI_LOCAL_RANK
+  std::optional<int> local_rank;                         // MORI_LOCAL_RANK
   std::string node_id;                                   // MORI_NODE_ID
   std::chrono::milliseconds bootstrap_timeout{300'000};  // MORI_BOOTSTRAP_TIMEOUT, in seconds
 
@@ -92,5 +92,7 @@ Result<std::uint64_t> ParseByteSize(std::string_view text);
 
 /// "6 GiB", "512 MiB", "1.5 KiB", "100 bytes".
 std::string FormatByteSize(std::uint64_t bytes);
+/// "6 GiB", "1536 MiB", "1030 bytes": no two sizes look alike.
+std::string FormatExactByteSize(std::uint64_t bytes);
 
 }  // namespace mori::shmem

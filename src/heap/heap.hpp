@@ -40,9 +40,13 @@ class Heap {
   /// PE whose device or limits did not give memory.
   virtual Result<std::byte*> Allocate(std::uint64_t bytes, std::uint64_t alignment,
                                       HeapType type) = 0;
-  /// All PEs are done with the block. @return whether memory was unmapped here, which all PEs alike
-  /// say; kInvalidArgument for an address that is no live block: unknown, interior, freed already.
-  virtual Result<bool> Free(const void* address) = 0;
+  struct Freed {
+    bool unmaps = false;  ///< memory goes with the block; all PEs say the same
+    Status outcome;       ///< of unmapping it here
+  };
+  /// All PEs are done with the block, which is free on return. @return kInvalidArgument for an
+  /// address that is no live block: unknown, interior, freed already.
+  virtual Result<Freed> Free(const void* address) = 0;
 
   /// Where `pe`'s copy of [address, address + bytes) is reached from here; null if it is not, or is
   /// no symmetric range, or has no memory behind it.

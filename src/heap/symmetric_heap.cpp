@@ -62,7 +62,7 @@ Result<std::byte*> SymmetricHeap::Allocate(std::uint64_t bytes, std::uint64_t al
   return space_->base() + block.offset;
 }
 
-Result<bool> SymmetricHeap::Free(const void* address) {
+Result<Heap::Freed> SymmetricHeap::Free(const void* address) {
   const auto offset = OffsetOf(address);
   if (!offset) return Error(ErrorCode::kInvalidArgument, "{} is no address of this heap", address);
   std::vector<Piece> unused;
@@ -73,9 +73,8 @@ Result<bool> SymmetricHeap::Free(const void* address) {
     unused = backing_->Drop({*offset, *bytes});
     span_bytes_.store(backing_->End(), std::memory_order_relaxed);
   }
-  if (unused.empty()) return false;
-  MORI_RETURN_IF_ERROR(space_->Remove(unused));
-  return true;
+  if (unused.empty()) return Freed{};
+  return Freed{true, space_->Remove(unused)};
 }
 
 Status SymmetricHeap::NoRoom(std::uint64_t bytes, std::uint64_t alignment) const {

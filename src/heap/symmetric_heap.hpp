@@ -32,7 +32,7 @@ class SymmetricHeap final : public Heap {
   }
   std::byte* const* peer_bases() const override { return space_->peer_bases(); }
   Result<std::byte*> Allocate(std::uint64_t bytes, std::uint64_t alignment, HeapType type) override;
-  Result<bool> Free(const void* address) override;
+  Result<Freed> Free(const void* address) override;
   std::byte* Translate(const void* address, std::uint64_t bytes, int pe) const override;
   std::optional<std::uint64_t> OffsetOf(const void* address) const override;
   std::uint64_t BlockBytes(const void* address) const override;

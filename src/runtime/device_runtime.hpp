@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,9 @@ class DeviceRuntime {
   /// What tells the device from others of the machine, in any process: its bus address; "" for the
   /// host.
   virtual std::string Identity() const { return ""; }
+  /// Whether atomics of this device on memory of another one, by its identity, are atomic to all;
+  /// nothing where that cannot be known, as of a device that this process does not see.
+  virtual std::optional<bool> HasAtomicsOn(const std::string&) const { return std::nullopt; }
   /// Number of the device, as its vendor counts in this process; -1 for the host.
   virtual int ordinal() const { return -1; }
   /// Whether memory of `type` is coherent with all others while a kernel runs.

@@ -22,6 +22,7 @@ struct LauncherVariables {
   const char* sign;  ///< must be there too
   const char* rank;
   const char* size;
+  const char* local_rank;
   const char* local_size;
   std::initializer_list<const char*> job;  ///< together they name the job
 };
@@ -31,28 +32,37 @@ const LauncherVariables kLaunchers[] = {
      "MORI_RANK",
      "MORI_RANK",
      "MORI_WORLD_SIZE",
+     "MORI_LOCAL_RANK",
      "MORI_LOCAL_WORLD_SIZE",
      {"MORI_UNIQUE_ID"}},
     {"torchrun",
      "MASTER_PORT",
      "RANK",
      "WORLD_SIZE",
+     "LOCAL_RANK",
      "LOCAL_WORLD_SIZE",
      {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
     {"Open MPI",
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"}},
-    {"MPICH", "PMI_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", {}},
+    {"MPICH", "PMI_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", {}},
     {"srun",
      "SLURM_STEP_NUM_TASKS",
      "SLURM_PROCID",
      "SLURM_STEP_NUM_TASKS",
+     "SLURM_LOCALID",
      "SLURM_STEP_TASKS_PER_NODE",
      {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 };
+
+bool IsSet(const EnvironmentReader& environment, const char* name) {
+  const char* value = environment(name);
+  return value != nullptr && *value != '\0';
+}
 
 /// @param per_node  whether the value may list nodes: Slurm writes "4(x2)" for four tasks on each
 /// of two nodes, "4,2" for two that differ; the number in front is what we want.
@@ -117,10 +127,7 @@ Result<UniqueId> NewId(const Result<Config>& config) {
 
 Result<std::optional<LaunchedAs>> ReadLaunch(const EnvironmentReader& environment) {
   for (const LauncherVariables& variables : kLaunchers) {
-    const auto is_set = [&](const char* name) {
-      return environment(name) != nullptr && *environment(name) != '\0';
-    };
-    if (!is_set(variables.sign) || !is_set(variables.rank)) continue;
+    if (!IsSet(environment, variables.sign) || !IsSet(environment, variables.rank)) continue;
     LaunchedAs launched;
     launched.launcher = variables.launcher;
     MORI_ASSIGN_OR_RETURN(launched.rank,
@@ -128,7 +135,7 @@ Result<std::optional<LaunchedAs>> ReadLaunch(const EnvironmentReader& environmen
     MORI_ASSIGN_OR_RETURN(launched.size,
                           ReadNumber(environment, variables.size, variables.launcher));
     int local_size = launched.size;
-    if (is_set(variables.local_size)) {
+    if (IsSet(environment, variables.local_size)) {
       MORI_ASSIGN_OR_RETURN(local_size,
                             ReadNumber(environment, variables.local_size, variables.launcher,
                                        /*per_node=*/true));
@@ -140,10 +147,19 @@ Result<std::optional<LaunchedAs>> ReadLaunch(const EnvironmentReader& environmen
     }
     launched.one_node = local_size == launched.size;
     launched.job = JobName(variables, environment);
-    if (is_set("MORI_UNIQUE_ID")) launched.unique_id = environment("MORI_UNIQUE_ID");
+    if (IsSet(environment, "MORI_UNIQUE_ID")) launched.unique_id = environment("MORI_UNIQUE_ID");
     return std::optional(std::move(launched));
   }
   return std::optional<LaunchedAs>();
+}
+
+std::optional<int> ReadLocalRank(const EnvironmentReader& environment) {
+  for (const LauncherVariables& variables : kLaunchers) {
+    if (!IsSet(environment, variables.sign) || !IsSet(environment, variables.local_rank)) continue;
+    const auto rank = ReadNumber(environment, variables.local_rank, variables.launcher);
+    if (rank.ok()) return *rank;
+  }
+  return std::nullopt;
 }
 
 Result<Launch> FindLaunch() {

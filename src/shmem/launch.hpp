@@ -28,6 +28,10 @@ struct LaunchedAs {
 /// size.
 Result<std::optional<LaunchedAs>> ReadLaunch(const EnvironmentReader& environment);
 
+/// This process's index among those of its node, as its launcher counts them, the innermost one
+/// that does; nothing without one.
+std::optional<int> ReadLocalRank(const EnvironmentReader& environment);
+
 struct Launch {
   int rank = 0;
   int size = 1;

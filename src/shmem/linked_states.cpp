@@ -27,9 +27,12 @@ bool LinkedStates::Copy(const Target& target, const detail::LinkedState& state,
                         const device::DeviceContext& context) const {
   int code = 0;
   void* const stream = target.device->own_stream();
-  target.device->OnDevice([&] { code = state.publish(&context, stream); });
-  if (const Status copied = target.device->Synchronize(stream); !copied.ok())
-    LogDebug("the state of linked kernels: {}", copied.message());
+  Status copied;
+  target.device->OnDevice([&] {
+    code = state.publish(&context, stream);
+    copied = target.device->Synchronize(stream);
+  });
+  if (!copied.ok()) LogDebug("the state of linked kernels: {}", copied.message());
   if (code != 0)
     LogDebug("linked kernels do not take their state yet on device {}: cudaError {}",
              target.ordinal, code);

@@ -1,6 +1,8 @@
 // The public host functions: each finds its world, makes one call, and reports what went wrong.
 #include "mori/shmem/shmem_api.hpp"
 
+#include <cstdlib>
+
 #include "base/log.hpp"
 #include "base/standard_descriptors.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -18,6 +20,8 @@ Result<Config> ReadConfig() {
   auto config = Config::FromEnvironment();
   if (!config.ok()) return config;
   SetLogLevel(config->log_level);
+  if (!config->local_rank)
+    config->local_rank = ReadLocalRank([](const char* name) { return std::getenv(name); });
   return config;
 }
 

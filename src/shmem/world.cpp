@@ -22,11 +22,12 @@ constexpr std::size_t kMaxText = 1024;
 
 /// What all PEs must have alike.
 Settings SettingsOf(const Config& config, const DeviceRuntime& runtime) {
-  const std::string heap_size = FormatByteSize(HeapBytes(config, runtime));
+  const std::string heap_size = FormatExactByteSize(HeapBytes(config, runtime));
   return {{"MORI_SHMEM_MODE", std::string(HeapModeName(config.heap_mode))},
           {"MORI_SHMEM_HEAP_SIZE",
            config.heap_bytes ? heap_size : heap_size + " (not set: the memory of the device)"},
-          {"MORI_SHMEM_VMM_CHUNK_SIZE", FormatByteSize(ChunkBytes(config, runtime))},
+          {"MORI_SHMEM_VMM_CHUNK_SIZE", FormatExactByteSize(ChunkBytes(config, runtime))},
+          {"the granularity of memory", FormatExactByteSize(runtime.GranularityBytes())},
           {"MORI_SHMEM_HEAP_TYPE", std::string(HeapTypeName(config.heap_type))},
           {"MORI_SHMEM_BACKEND", std::string(BackendName(config.backend))},
           {"MORI_SHMEM_GPU_SHARING", std::string(GpuSharingName(runtime.sharing()))},
@@ -229,7 +230,21 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
                           DeviceState::Create(parts, *heap_, board_->first_lost_word(), deadline));
   }
   streams_ = MakeStreams();
+  WarnOfAtomics();
   return Status();
+}
+
+void World::WarnOfAtomics() const {
+  const PeInfo& mine = pes_[static_cast<std::size_t>(rank_)];
+  for (const PeInfo& other : pes_) {
+    if (other.node_id != mine.node_id || other.device == mine.device) continue;
+    if (runtime_->HasAtomicsOn(other.device).value_or(true)) continue;
+    LogWarn(
+        "the link from GPU {} to GPU {} (PE {}) has no atomics: of atomics on one word by several "
+        "PEs, signals that add among them, some may be lost",
+        mine.device, other.device, other.pe);
+    return;
+  }
 }
 
 Result<std::unique_ptr<Streams>> World::MakeStreams() {
@@ -320,24 +335,25 @@ Status World::CollectDropped() {
     ByteReader reader(list);
     while (reader.ok() && !reader.AtEnd()) ++counts[reader.Int<std::uint64_t>()];
   }
-  bool was_unmapped = false;
+  Heap::Freed all;
   for (const auto& [offset, count] : counts) {
     if (count < size_) continue;
-    MORI_ASSIGN_OR_RETURN(const bool one, FreeBlock(heap_->base() + offset));
-    was_unmapped = was_unmapped || one;
+    MORI_ASSIGN_OR_RETURN(Heap::Freed one, FreeBlock(heap_->base() + offset));
+    all.unmaps = all.unmaps || one.unmaps;
+    if (all.outcome.ok()) all.outcome = std::move(one.outcome);
   }
-  return AwaitUnmapped(was_unmapped);
+  return AwaitUnmapped(all);
 }
 
-Result<bool> World::FreeBlock(const void* ptr) {
-  MORI_ASSIGN_OR_RETURN(const bool was_unmapped, heap_->Free(ptr));
+Result<Heap::Freed> World::FreeBlock(const void* ptr) {
+  MORI_ASSIGN_OR_RETURN(Heap::Freed freed, heap_->Free(ptr));
   drop_box_->Forget(*heap_->OffsetOf(ptr));
   PublishSpan();
-  return was_unmapped;
+  return freed;
 }
 
-Status World::AwaitUnmapped(bool was_unmapped) {
-  return was_unmapped ? AgreeOnOutcome(Status()) : Status();
+Status World::AwaitUnmapped(const Heap::Freed& freed) {
+  return freed.unmaps ? AgreeOnOutcome(freed.outcome) : Status();
 }
 
 Result<std::uint64_t> World::Own(const void* ptr) {
@@ -425,8 +441,8 @@ Status World::Free(void* ptr) {
       Agree({Proposal::Call::kFree, offset.value_or(0), offset ? 1u : 0u, ptr == nullptr ? 1u : 0u},
             "shmem_free"));
   if (ptr == nullptr) return Status();
-  MORI_ASSIGN_OR_RETURN(const bool was_unmapped, FreeBlock(ptr));
-  const Status unmapped = AwaitUnmapped(was_unmapped);
+  MORI_ASSIGN_OR_RETURN(const Heap::Freed freed, FreeBlock(ptr));
+  const Status unmapped = AwaitUnmapped(freed);
   return unmapped.ok() ? posted : unmapped;
 }
 
@@ -464,6 +480,8 @@ Status World::Finalize() {
     left = MeetToFinalize();  // nobody frees what another has open
   }
   bootstrap_->Observe(nullptr);
+  // Who did not come may be in another call, and wait there for this PE.
+  if (left.code() == ErrorCode::kTimeout) bootstrap_->Abort(left);
   bootstrap_->Close();
   return left.ok() ? posted : left;
 }

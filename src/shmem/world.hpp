@@ -95,12 +95,14 @@ class World {
   /// Frees what the owners on all PEs have dropped. Collective.
   Status CollectDropped();
   /// Frees a live block. @return as `Heap::Free()`
-  Result<bool> FreeBlock(const void* ptr);
-  /// Collective, where `was_unmapped`: returns once all PEs have unmapped it too.
+  Result<Heap::Freed> FreeBlock(const void* ptr);
   Status MeetToFinalize();
-  Status AwaitUnmapped(bool was_unmapped);
+  /// Collective, where memory went: returns once all PEs have unmapped it, with the error of any.
+  Status AwaitUnmapped(const Heap::Freed& freed);
   Result<HeapType> TypeFor(unsigned flags) const;
   Result<std::unique_ptr<Streams>> MakeStreams();
+  /// Once, if the hardware does not keep what the device API promises.
+  void WarnOfAtomics() const;
   /// Returns once what this PE put on streams has happened.
   Status CompletePosted();
   Status Dispute(const Board::Dispute& dispute, const char* call) const;

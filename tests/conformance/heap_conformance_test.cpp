@@ -23,7 +23,8 @@ using testing::TestLimit;
 /// Which call of a device is to fail.
 class Faults {
  public:
-  enum class Call { kAllocate, kExport, kImport, kReserve, kMap };
+  enum class Call { kAllocate, kExport, kImport, kReserve, kMap, kUnmap };
+  /// Those that an allocation makes.
   static constexpr Call kFailing[] = {Call::kAllocate, Call::kExport, Call::kImport, Call::kMap};
 
   void FailOn(Call call, int nth) {
@@ -77,6 +78,7 @@ class FaultyRange final : public AddressRange {
     return real_->Map(offset, static_cast<const FaultyMemory&>(memory).real());
   }
   Status Unmap(std::uint64_t offset, std::uint64_t bytes, bool has_views) override {
+    MORI_RETURN_IF_ERROR(faults_->Pass(Faults::Call::kUnmap));
     return real_->Unmap(offset, bytes, has_views);
   }
 
@@ -297,10 +299,10 @@ TEST_P(HeapConformance, WhatIsFreedIsUnmappedEverywhere) {
       blocks.push_back(*block);
     }
     for (std::byte* block : blocks) {
-      const auto was_unmapped = heap(pe).Free(block);
-      ASSERT_TRUE(was_unmapped.ok());
+      const auto freed = heap(pe).Free(block);
+      ASSERT_TRUE(freed.ok() && freed->outcome.ok());
       if (GetParam().mode != HeapMode::kVmm) {
-        ASSERT_EQ(*was_unmapped, GetParam().mode == HeapMode::kIsolation);
+        ASSERT_EQ(freed->unmaps, GetParam().mode == HeapMode::kIsolation);
       }
     }
   });
@@ -369,6 +371,22 @@ TEST_P(HeapConformance, AFailureOnOnePeLeavesEveryHeapAsItWas) {
       EXPECT_GT(failures, 0) << "PE " << failing << ", call " << static_cast<int>(call);
     }
   }
+}
+
+/// So that who frees the block can tell the others, who wait for it.
+TEST_P(HeapConformance, MemoryThatCannotBeUnmappedIsFreedAndSaidByItsPe) {
+  if (GetParam().mode != HeapMode::kIsolation) return;  // unmaps each block
+  MakeHeaps();
+  member(1).faults.FailOn(Faults::Call::kUnmap, 1);
+  InThreads(kPes, [&](int pe) {
+    auto block = heap(pe).Allocate(kChunkBytes, 64, HeapType::kNormal);
+    ASSERT_TRUE(block.ok());
+    const auto freed = heap(pe).Free(*block);
+    ASSERT_TRUE(freed.ok() && freed->unmaps);
+    ASSERT_EQ(freed->outcome.ok(), pe != 1);
+    ASSERT_EQ(heap(pe).Stats().live_blocks, 0u);
+  });
+  member(1).faults.Clear();
 }
 
 /// The same when the heap is made.

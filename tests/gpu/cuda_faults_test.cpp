@@ -26,8 +26,9 @@ class CudaFaults : public testing::CudaTest {
       GTEST_SKIP() << "no nvcc to compile kernels with";
   }
   /// Without MPS, under which a fault in one process is a fault in all.
-  static std::vector<Outcome> RunAlone(int size, const testing::Body& body) {
-    testing::Options options = OptionsOf("static", testing::As::kProcesses);
+  static std::vector<Outcome> RunAlone(int size, const testing::Body& body,
+                                       const char* mode = "static") {
+    testing::Options options = OptionsOf(mode, testing::As::kProcesses);
     options.environment.emplace_back("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent");
     return RunProcesses(size, body, options);
   }
@@ -158,6 +159,23 @@ TEST_P(CudaFault, EndsWithAMessage) {
   const auto outcomes = RunAlone(1, GetParam().body);
   EXPECT_EQ(testing::Failures(outcomes), "");
   EXPECT_NE(outcomes[0].output.find(GetParam().message), std::string::npos) << outcomes[0].output;
+}
+
+// Memory cannot be unmapped from a device with a fault, and the others wait for that.
+TEST_F(CudaFaults, OfOneDeviceIsAnErrorOfFreeOnAll) {
+  const auto outcomes = RunAlone(
+      2,
+      [](const Pe& pe) {
+        GpuPe gpu(pe, "streams");
+        auto* block = gpu.Zeroed<std::uint64_t>(1);
+        if (pe.rank == 1) gpu.cuda.LaunchOn(gpu.cuda.stream(), "quiet_of", 1, 1, 2);
+        PE_CHECK(ShmemFree(block) != 0);
+        if (pe.rank == 0)
+          PE_CHECK(std::string(ShmemLastError()).find("PE 1 (host ") != std::string::npos);
+        ShmemFinalize();
+      },
+      "isolation");
+  EXPECT_EQ(testing::Failures(outcomes), "");
 }
 
 // A module that is published again works in the new world.

@@ -218,9 +218,9 @@ TEST_P(CudaHostOps, AKernelThatSeesTheHostsSignalSeesItsData) {
 
 // ---- the caller's context
 
-/// Makes calls of every kind while `current` is the thread's context, and looks after each whether
-/// it still is.
-void CheckContextIsKept(const Pe& pe, Cuda* cuda, void* current) {
+/// Makes calls of every kind while `current` is the thread's context, after init `later`, and looks
+/// after each whether it still is.
+void CheckContextIsKept(const Pe& pe, Cuda* cuda, void* current, void* later) {
   cuda->SetCurrent(current);
   int call = 0;
   const auto kept = [&](auto result) {
@@ -231,6 +231,8 @@ void CheckContextIsKept(const Pe& pe, Cuda* cuda, void* current) {
   };
   const int right = Right(pe);
   PE_CHECK_EQ(kept(pe.TryInit()), 0);
+  current = later;
+  cuda->SetCurrent(current);
   auto* words = static_cast<std::uint64_t*>(kept(ShmemMalloc(4096)));
   PE_CHECK(words != nullptr);
   const std::uint64_t value = 40;
@@ -266,16 +268,28 @@ void CheckContextIsKept(const Pe& pe, Cuda* cuda, void* current) {
 
 TEST_P(CudaHostOps, CallsLeaveAThreadWithoutAContextWithoutOne) {
   EXPECT_EQ(Run([](const Pe& pe) {
-              // With no context to tell its device, a PE takes the one of MORI_LOCAL_RANK: 0.
-              Cuda cuda(Pe{0, pe.size, pe.id, pe.blackboard});
-              CheckContextIsKept(pe, &cuda, nullptr);
+              // With no context to tell its device, a PE takes the one of MORI_LOCAL_RANK.
+              const bool is_process = GetParam().as == testing::As::kProcesses;
+              Cuda cuda(Pe{is_process ? pe.rank : 0, pe.size, pe.id, pe.blackboard});
+              CheckContextIsKept(pe, &cuda, nullptr, nullptr);
             }),
             "");
 }
 TEST_P(CudaHostOps, CallsLeaveTheThreadsOwnContextCurrent) {
   EXPECT_EQ(Run([](const Pe& pe) {
               Cuda cuda(pe);
-              CheckContextIsKept(pe, &cuda, cuda.context());
+              CheckContextIsKept(pe, &cuda, cuda.context(), cuda.context());
+            }),
+            "");
+}
+TEST_P(CudaHostOps, CallsLeaveTheContextOfAnotherGpuCurrent) {
+  if (testing::GpuCount() < 2) GTEST_SKIP() << "one GPU";
+  EXPECT_EQ(Run([](const Pe& pe) {
+              Cuda cuda(pe);
+              void* other = nullptr;
+              cuda.Call<void**, int>("cuDevicePrimaryCtxRetain", &other,
+                                     (cuda.device() + 1) % testing::GpuCount());
+              CheckContextIsKept(pe, &cuda, cuda.context(), other);
             }),
             "");
 }
@@ -286,7 +300,7 @@ TEST_P(CudaHostOps, CallsLeaveAnyOtherContextCurrent) {
               void* other = nullptr;
               cuda.Call<void**, unsigned, int>("cuCtxCreate_v2", &other, 0, cuda.device());
               PE_CHECK(other != cuda.context());
-              CheckContextIsKept(pe, &cuda, other);
+              CheckContextIsKept(pe, &cuda, other, other);
             }),
             "");
 }

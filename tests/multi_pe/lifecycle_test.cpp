@@ -223,6 +223,26 @@ TEST(Lifecycle, ExitWithoutFinalizeIsCleanAndSilent) {
   }
 }
 
+/// One waits in finalize, the other in a barrier, and neither comes to the other.
+TEST(Lifecycle, WhoGivesUpInFinalizeIsLostToWhoWaitsElsewhere) {
+  testing::Options options;
+  options.environment = {{"MORI_BOOTSTRAP_TIMEOUT", "1"}};
+  const auto body = [](const Pe& pe) {
+    pe.Init();
+    if (pe.rank == 1) {
+      PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kTimeout));
+      return;
+    }
+    PE_CHECK_EQ(ShmemBarrierAll(), static_cast<int>(ErrorCode::kPeerLost));
+    const std::string error = ShmemLastError();
+    PE_CHECK(error.find("PE 1 ") != std::string::npos);
+    PE_CHECK(error.find("not all PEs came to finalize within 1 s") != std::string::npos);
+    PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
+  };
+  for (const As as : {As::kProcesses, As::kThreads})
+    EXPECT_EQ(Failures(testing::RunAs(as, 2, body, options)), "");
+}
+
 TEST(Lifecycle, ASuccessfulRunPrintsOneLinePerPe) {
   const auto outcomes = RunProcesses(2, [](const Pe& pe) {
     pe.Init();

@@ -127,6 +127,21 @@ TEST(FormatByteSize, TakesTheLargestUnitAndTwoDecimals) {
   for (const ShownSize& row : rows) EXPECT_EQ(FormatByteSize(row.bytes), row.text) << row.bytes;
 }
 
+TEST(FormatExactByteSize, TakesTheLargestUnitThatDivides) {
+  const ShownSize rows[] = {
+      {0, "0 bytes"},
+      {1, "1 byte"},
+      {1030, "1030 bytes"},
+      {1024, "1 KiB"},
+      {64 * kGi, "64 GiB"},
+      {64 * kGi + 2 * kMi, "65538 MiB"},
+      {kGi + kGi / 2, "1536 MiB"},
+      {kMax, "18446744073709551615 bytes"},
+  };
+  for (const ShownSize& row : rows)
+    EXPECT_EQ(FormatExactByteSize(row.bytes), row.text) << row.bytes;
+}
+
 TEST(FormatByteSize, WholeUnitsReadBackAsTheSameSize) {
   for (const std::uint64_t unit : {kKi, kMi, kGi, kTi}) {
     for (const std::uint64_t count : {1, 3, 999}) {

@@ -78,6 +78,31 @@ TEST(ReadLaunch, EveryLauncherIsKnown) {
   }
 }
 
+std::optional<int> LocalRank(const Environment& environment) {
+  return ReadLocalRank([&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(ReadLocalRank, EveryLauncherSaysIt) {
+  const std::pair<Environment, const char*> kRows[] = {{kMoriRun, "MORI_LOCAL_RANK"},
+                                                       {kTorchrun, "LOCAL_RANK"},
+                                                       {kOpenMpi, "OMPI_COMM_WORLD_LOCAL_RANK"},
+                                                       {kMpich, "MPI_LOCALRANKID"},
+                                                       {kSrun, "SLURM_LOCALID"}};
+  for (const auto& [environment, name] : kRows) {
+    EXPECT_EQ(LocalRank(With(environment, {{name, "1"}})), 1) << name;
+    EXPECT_EQ(LocalRank(Without(environment, name)), std::nullopt) << name;
+    EXPECT_EQ(LocalRank(With(environment, {{name, "one"}})), std::nullopt) << name;
+  }
+}
+TEST(ReadLocalRank, TheInnermostLauncherThatSaysItCounts) {
+  EXPECT_EQ(LocalRank(With(With(kSrun, kOpenMpi), {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}})), 1);
+  EXPECT_EQ(LocalRank(With(kSrun, {{"SLURM_LOCALID", "3"}, {"MORI_RANK", "0"}})), 3);
+  EXPECT_EQ(LocalRank({{"LOCAL_RANK", "1"}}), std::nullopt);  // not by torchrun
+}
+
 TEST(ReadLaunch, WithoutALauncherThereIsNothing) {
   for (const Environment& environment :
        {Environment{}, Environment{{"HOME", "/"}},

@@ -89,8 +89,17 @@ class Allocations {
 /// An allocation of this process, for the PE that made it or for another one.
 class OwnMemory final : public DeviceMemory {
  public:
-  OwnMemory(std::shared_ptr<Allocation> allocation, std::uint64_t number)
-      : allocation_(std::move(allocation)), number_(number) {}
+  /// `user`: the other device from which it is used, if it is.
+  OwnMemory(std::shared_ptr<Allocation> allocation, std::uint64_t number,
+            std::shared_ptr<CudaDevice> user = nullptr)
+      : allocation_(std::move(allocation)), number_(number), user_(std::move(user)) {}
+  ~OwnMemory() override {
+    if (user_ == nullptr || user_->IsGone()) return;
+    const CudaDevice::Use use(*user_);
+    user_->driver().context_synchronize();  // what was launched on it may still be under way
+  }
+  OwnMemory(const OwnMemory&) = delete;
+  OwnMemory& operator=(const OwnMemory&) = delete;
 
   std::uint64_t bytes() const override { return allocation_->bytes(); }
   std::byte* address() const override { return AsBytes(allocation_->address()); }
@@ -116,6 +125,7 @@ class OwnMemory final : public DeviceMemory {
  private:
   std::shared_ptr<Allocation> allocation_;
   std::uint64_t number_;
+  std::shared_ptr<CudaDevice> user_;
 };
 
 /// Memory of another process.
@@ -144,23 +154,25 @@ class OpenedMemory final : public DeviceMemory {
   std::uint64_t bytes_;
 };
 
-Result<std::unique_ptr<DeviceMemory>> ImportOwn(const CudaDevice& device, const Record& record) {
+Result<std::unique_ptr<DeviceMemory>> ImportOwn(std::shared_ptr<CudaDevice> device,
+                                                const Record& record) {
   auto allocation = Allocations::Instance().Find(record.number);
   if (allocation == nullptr || allocation->bytes() != record.bytes) {
     return Error(ErrorCode::kMismatch, "the memory of a PE of this process is gone already");
   }
-  if (allocation->device().device() != device.device()) {
-    const CudaDevice::Use use(device);
+  if (allocation->device().device() == device->device()) device = nullptr;
+  if (device != nullptr) {
+    const CudaDevice::Use use(*device);
     const cuda::Code enabled =
-        device.driver().enable_peer_access(allocation->device().context(), 0);
+        device->driver().enable_peer_access(allocation->device().context(), 0);
     if (enabled != cuda::kErrorPeerAccessAlreadyEnabled) {
-      MORI_RETURN_IF_ERROR(device.driver().Check(
+      MORI_RETURN_IF_ERROR(device->driver().Check(
           enabled, fmt::format("reach the memory of CUDA device {} from CUDA device {}",
-                               allocation->device().ordinal(), device.ordinal())));
+                               allocation->device().ordinal(), device->ordinal())));
     }
   }
   return std::unique_ptr<DeviceMemory>(
-      std::make_unique<OwnMemory>(std::move(allocation), record.number));
+      std::make_unique<OwnMemory>(std::move(allocation), record.number, std::move(device)));
 }
 
 }  // namespace
@@ -189,7 +201,7 @@ Result<std::unique_ptr<DeviceMemory>> ImportByIpc(std::shared_ptr<CudaDevice> de
     return Error(ErrorCode::kMismatch, "a peer has sent no IPC handle of {}",
                  FormatByteSize(bytes));
   }
-  if (record.process == ProcessToken()) return ImportOwn(*device, record);
+  if (record.process == ProcessToken()) return ImportOwn(std::move(device), record);
   const CudaDevice::Use use(*device);
   DevicePointer address = 0;
   MORI_RETURN_IF_ERROR(device->driver().Check(

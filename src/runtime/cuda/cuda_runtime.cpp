@@ -106,7 +106,7 @@ Result<std::unique_ptr<DeviceRuntime>> CudaRuntime::Create(const Config& config)
   MORI_ASSIGN_OR_RETURN(const Driver* driver, cuda::OpenDriver());
   int count = 0;
   MORI_RETURN_IF_ERROR(driver->Check(driver->device_count(&count), "count the CUDA devices"));
-  int ordinal = config.local_rank % count;
+  int ordinal = config.local_rank.value_or(0) % count;
   cuda::Context current = nullptr;
   cuda::Device current_device = 0;
   if (driver->context_current(&current) == cuda::kSuccess && current != nullptr &&
@@ -136,6 +136,18 @@ Status CudaRuntime::Examine() {
   MORI_RETURN_IF_ERROR(driver.Check(driver.device_memory(&bytes, device), "size a device"));
   memory_bytes_ = bytes;
   return driver.Check(driver.driver_version(&driver_version_), "ask for the driver's version");
+}
+
+std::optional<bool> CudaRuntime::HasAtomicsOn(const std::string& identity) const {
+  const Driver& driver = device_->driver();
+  cuda::Device other = 0;
+  int has_atomics = 0;
+  if (driver.device_by_bus_id(&other, identity.c_str()) != cuda::kSuccess ||
+      driver.peer_attribute(&has_atomics, cuda::kPeerAttributeNativeAtomics, device_->device(),
+                            other) != cuda::kSuccess) {
+    return std::nullopt;
+  }
+  return has_atomics != 0;
 }
 
 Status CudaRuntime::ChooseSharing(GpuSharing wanted) {

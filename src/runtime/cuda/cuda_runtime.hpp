@@ -33,6 +33,7 @@ class CudaRuntime final : public DeviceRuntime {
   Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
                                                 std::uint64_t alignment) override;
   Status Copy(void* to, const void* from, std::uint64_t bytes) const override;
+  std::optional<bool> HasAtomicsOn(const std::string& identity) const override;
   DeviceKernels* kernels() const override { return kernels_.get(); }
 
  private:

@@ -71,7 +71,9 @@ inline constexpr int kHandleTypePosixFd = 1;
 inline constexpr int kGranularityRecommended = 1;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
-inline constexpr int kCaptureNone = 0;        // CU_STREAM_CAPTURE_STATUS_NONE
+inline constexpr int kCaptureNone = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
+inline constexpr int kPeerAttributeNativeAtomics =
+    3;                                        // CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 inline constexpr int kPointerMemoryType = 2;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 inline constexpr unsigned kMemoryTypeDevice = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
@@ -107,6 +109,8 @@ static_assert(sizeof(LaunchConfig) == 56, "CUlaunchConfig");
   ROW(device_memory, "cuDeviceTotalMem_v2", (std::size_t*, Device))                               \
   ROW(device_attribute, "cuDeviceGetAttribute", (int*, int, Device))                              \
   ROW(device_bus_id, "cuDeviceGetPCIBusId", (char*, int, Device))                                 \
+  ROW(device_by_bus_id, "cuDeviceGetByPCIBusId", (Device*, const char*))                          \
+  ROW(peer_attribute, "cuDeviceGetP2PAttribute", (int*, int, Device, Device))                     \
   ROW(primary_retain, "cuDevicePrimaryCtxRetain", (Context*, Device))                             \
   ROW(primary_release, "cuDevicePrimaryCtxRelease_v2", (Device))                                  \
   ROW(primary_state, "cuDevicePrimaryCtxGetState", (Device, unsigned*, int*))                     \
