@@ -194,7 +194,7 @@ constexpr int kMaxInt = std::numeric_limits<int>::max();
 constexpr std::string_view kBoolForm = "1 or 0 (also true, yes, on, false, no, off)";
 constexpr std::string_view kNotSet = "Not set";
 constexpr std::string_view kWithRdma = "Validated now, takes effect with the RDMA transport.";
-constexpr std::string_view kWithGpu = "Validated now, takes effect with a GPU backend.";
+constexpr std::string_view kLater = "Validated, and has no effect in this version.";
 constexpr std::string_view kSetByLauncher = "Set by `mori run`";
 
 const std::vector<Row>& Rows() {
@@ -260,29 +260,29 @@ const std::vector<Row>& Rows() {
         kNotSet, kWithRdma},
        "1",
        [](std::string_view text, Config& c) { return ParseBool(text, c.enable_rail_only); }},
-      {{"MORI_DISABLE_TOPO", "Disables topology detection.", kBoolForm, kNotSet, kWithGpu},
+      {{"MORI_DISABLE_TOPO", "Disables topology detection.", kBoolForm, kNotSet, kLater},
        "1",
        [](std::string_view text, Config& c) { return ParseBool(text, c.disable_topo); }},
       {{"MORI_IGNORE_CPU_AFFINITY",
         "Leaves the initializing thread where it runs, instead of pinning it to the CPUs local to "
         "its GPU.",
-        kBoolForm, "Not set (binding on)", kWithGpu},
+        kBoolForm, "Not set (binding on)", kLater},
        "1",
        [](std::string_view text, Config& c) { return ParseBool(text, c.ignore_cpu_affinity); }},
       {{"MORI_CPU_AFFINITY_NO_SPLIT",
         "Pins to the whole NUMA node of the GPU, instead of this PE's own slice of it.", kBoolForm,
-        "Not set (split on)", kWithGpu},
+        "Not set (split on)", kLater},
        "1",
        [](std::string_view text, Config& c) { return ParseBool(text, c.cpu_affinity_no_split); }},
       {{"MORI_GLOBAL_LOG_LEVEL", "Lines below this level are not logged.",
         "TRACE, DEBUG, INFO, WARN or ERROR", "INFO", ""},
        "INFO",
        [](std::string_view text, Config& c) { return ParseName(text, kLogLevels, c.log_level); }},
-      {{"MORI_PRECOMPILE", "Precompiles all JIT kernels on import.", kBoolForm, kNotSet, kWithGpu},
+      {{"MORI_PRECOMPILE", "Precompiles all JIT kernels on import.", kBoolForm, kNotSet, kLater},
        "1",
        [](std::string_view text, Config& c) { return ParseBool(text, c.precompile); }},
       {{"MORI_DISABLE_JIT", "Disables JIT compilation of device bitcode.", kBoolForm, kNotSet,
-        kWithGpu},
+        kLater},
        "1",
        [](std::string_view text, Config& c) { return ParseBool(text, c.disable_jit); }},
       {{"MORI_SHMEM_BACKEND", "Whose memory the heap is, and where kernels run.",

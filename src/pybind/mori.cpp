@@ -23,6 +23,19 @@ namespace {
 
 using ReleaseGil = py::call_guard<py::gil_scoped_release>;
 
+/// A word of a device is reached by the device, which may have to end what runs there first. One of
+/// the host takes less time than letting go of the lock.
+class GilReleaseOnDevice {
+ public:
+  GilReleaseOnDevice() {
+    if (ShmemDevice() >= 0) release_.emplace();
+  }
+
+ private:
+  std::optional<py::gil_scoped_release> release_;
+};
+using ReleaseGilOnDevice = py::call_guard<GilReleaseOnDevice>;
+
 /// Runs `call` without the GIL.
 template <typename Call>
 auto Blocking(Call call) {
@@ -242,7 +255,7 @@ void DefineFetching(py::module_& word, const char* name, T (*operation)(T*, T, i
       [name, operation](Address target, Value<T> value, Pe pe) {
         return operation(RequireWord<T>(target, pe, name), value, pe);
       },
-      py::arg("target"), py::arg("value"), py::arg("pe"));
+      py::arg("target"), py::arg("value"), py::arg("pe"), ReleaseGilOnDevice());
 }
 
 template <typename T>
@@ -252,7 +265,7 @@ void DefineUpdating(py::module_& word, const char* name, int (*operation)(T*, T,
       [operation](Address target, Value<T> value, Pe pe) {
         Check(operation(At<T>(target), value, pe));
       },
-      py::arg("target"), py::arg("value"), py::arg("pe"));
+      py::arg("target"), py::arg("value"), py::arg("pe"), ReleaseGilOnDevice());
 }
 
 template <typename T>
@@ -262,23 +275,24 @@ void DefineAtomics(py::module_& word) {
       [](Address target, Pe pe) {
         return ShmemAtomicFetch<T>(RequireWord<T>(target, pe, "fetch"), pe);
       },
-      py::arg("target"), py::arg("pe"));
+      py::arg("target"), py::arg("pe"), ReleaseGilOnDevice());
   word.def(
       "compare_swap",
       [](Address target, Integer<T, "expected value"> expected, Value<T> value, Pe pe) {
         return ShmemAtomicCompareSwap<T>(RequireWord<T>(target, pe, "compare_swap"), expected,
                                          value, pe);
       },
-      py::arg("target"), py::arg("expected"), py::arg("value"), py::arg("pe"));
+      py::arg("target"), py::arg("expected"), py::arg("value"), py::arg("pe"),
+      ReleaseGilOnDevice());
   word.def(
       "inc", [](Address target, Pe pe) { Check(ShmemAtomicInc<T>(At<T>(target), pe)); },
-      py::arg("target"), py::arg("pe"));
+      py::arg("target"), py::arg("pe"), ReleaseGilOnDevice());
   word.def(
       "fetch_inc",
       [](Address target, Pe pe) {
         return ShmemAtomicFetchInc<T>(RequireWord<T>(target, pe, "fetch_inc"), pe);
       },
-      py::arg("target"), py::arg("pe"));
+      py::arg("target"), py::arg("pe"), ReleaseGilOnDevice());
   DefineFetching<T>(word, "swap", &ShmemAtomicSwap<T>);
   DefineFetching<T>(word, "fetch_add", &ShmemAtomicFetchAdd<T>);
   DefineFetching<T>(word, "fetch_and", &ShmemAtomicFetchAnd<T>);
@@ -298,7 +312,7 @@ void DefineWaits(py::module_& word) {
       [](Address ivar, Cmp cmp, Value<T> value) {
         return ShmemTest<T>(RequireOwnWord<T>(ivar, "test"), cmp, value);
       },
-      py::arg("ivar"), py::arg("cmp"), py::arg("value"));
+      py::arg("ivar"), py::arg("cmp"), py::arg("value"), ReleaseGilOnDevice());
   word.def(
       "wait_until",
       [](Address ivar, Cmp cmp, Value<T> value) {
@@ -313,7 +327,7 @@ void RegisterSignals(py::module_& module) {
       [](Address sig_addr) {
         return ShmemSignalFetch(RequireOwnWord<std::uint64_t>(sig_addr, "signal_fetch"));
       },
-      py::arg("sig_addr"));
+      py::arg("sig_addr"), ReleaseGilOnDevice());
   module.def(
       "signal_wait_until",
       [](Address sig_addr, Cmp cmp, Value<std::uint64_t> value) {
@@ -331,7 +345,7 @@ void DefineElement(py::module_& element) {
   using Element = std::conditional_t<std::is_integral_v<T>, Value<T>, T>;
   element.def(
       "p", [](Address dest, Element value, Pe pe) { Check(ShmemP<T>(At<T>(dest), value, pe)); },
-      py::arg("dest"), py::arg("value"), py::arg("pe"));
+      py::arg("dest"), py::arg("value"), py::arg("pe"), ReleaseGilOnDevice());
   element.def(
       "g",
       [](Address source, Pe pe) {
@@ -339,7 +353,7 @@ void DefineElement(py::module_& element) {
         Check(ShmemGetMem(&value, At<T>(source), sizeof(T), pe));
         return value;
       },
-      py::arg("source"), py::arg("pe"));
+      py::arg("source"), py::arg("pe"), ReleaseGilOnDevice());
 }
 
 template <typename T>

@@ -31,7 +31,38 @@ assert torch.equal(theirs, expected), theirs
 assert torch.cuda.current_device() == shmem.shmem_device()
 shmem.shmem_barrier_all()
 
-del tensor, theirs  # freed at the next collective call
+# What kernels of torch wrote is there behind a barrier on their stream, and no sooner.
+side = torch.cuda.Stream()
+halves = shmem.mori_shmem_create_tensor((1 << 20,), torch.bfloat16)
+with torch.cuda.stream(side):
+    for _ in range(20):
+        halves.fill_(7.0).mul_(2)
+    halves.add_(pe)
+    shmem.shmem_barrier_all_on_stream(side)
+    seen = shmem.mori_shmem_peer_tensor(halves, neighbour).clone()
+    shmem.shmem_barrier_all_on_stream(side)
+side.synchronize()
+assert (seen == 14 + neighbour).all()
+
+nothing = shmem.mori_shmem_peer_tensor(tensor[3:3], neighbour)
+assert nothing.numel() == 0 and nothing.device == tensor.device
+
+
+def refused(code, call, *arguments):
+    try:
+        call(*arguments)
+    except shmem.ShmemError as error:
+        assert error.code == code, error
+    else:
+        raise AssertionError(f"{call.__name__}{arguments} succeeded")
+
+
+refused(shmem.ErrorCode.UNSUPPORTED, shmem.shmem_numpy, tensor.data_ptr(), 4, "float32")
+if torch.cuda.device_count() > 1:
+    elsewhere = torch.cuda.Stream((shmem.shmem_device() + 1) % torch.cuda.device_count())
+    refused(shmem.ErrorCode.INVALID_ARGUMENT, shmem.shmem_quiet_on_stream, elsewhere)
+
+del tensor, theirs, halves  # freed at the next collective call
 shmem.shmem_barrier_all()
 assert mori.shmem.shmem_heap_stats().live_blocks == 0
 kept = shmem.mori_shmem_create_tensor((4,), torch.int64)

@@ -84,6 +84,16 @@ def test_tensors_own_their_block(run_pes: PeRunner, mode: str) -> None:
     part = shmem.mori_shmem_peer_tensor(tensor[3], other)
     assert part.shape == (1000,) and (part == other + 1).all()
     expect_error(shmem.ErrorCode.INVALID_ARGUMENT, shmem.mori_shmem_peer_tensor, tensor.t(), other)
+    nothing = shmem.mori_shmem_peer_tensor(tensor[3:3], other)
+    assert nothing.shape == tensor[3:3].shape and nothing.dtype == tensor.dtype
+    waves = shmem.mori_shmem_create_tensor((4,), torch.complex64)
+    for lazy in (waves.conj(), waves.conj().imag):
+        expect_error(shmem.ErrorCode.INVALID_ARGUMENT, shmem.mori_shmem_peer_tensor, lazy, other)
+    lazy = torch.ones(4, dtype=torch.complex64).conj()
+    expect_error(
+        shmem.ErrorCode.INVALID_ARGUMENT, shmem.shmem_putmem, waves.data_ptr(), lazy, None, other
+    )
+    shmem.mori_shmem_free_tensor(waves)
     shmem.shmem_barrier_all()
     shmem.mori_shmem_free_tensor(tensor)
     assert blocks() == 0

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import types
+
+import pytest
+from mori import shmem
+from mori.shmem import streams
 from pes import PeRunner
 
 
@@ -96,3 +101,44 @@ def test_what_is_wrong_is_an_error_and_names_it(run_pes: PeRunner) -> None:
     shmem.shmem_finalize()
     """
     run_pes(1, code).succeeded()
+
+
+def stream(**attributes: object) -> object:
+    return types.SimpleNamespace(**attributes)
+
+
+@pytest.mark.parametrize(
+    ("given", "handle"),
+    [
+        (None, 0),
+        (4660, 4660),
+        (stream(cuda_stream=1, device=stream(type="cuda", index=1)), 1),  # of torch
+        (stream(native_handle=2, device=stream(type="cuda", index=1)), 2),
+        (stream(ptr=3, device_id=1), 3),  # of CuPy
+        (stream(ptr=3, device_id=-1), 3),
+        (stream(__cuda_stream__=lambda: (0, 4)), 4),
+        (stream(__cuda_stream__=(0, 5)), 5),
+    ],
+)
+def test_streams_of_every_library_are_known(
+    given: object, handle: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams._core, "device", lambda: 1)
+    assert streams._handle(given) == handle
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        (stream(cuda_stream=0, device=stream(type="cuda", index=1)), "on device 1, and this PE is"),
+        (stream(ptr=0, device_id=2), "on device 2, and this PE is on device 0"),
+        ("default", "'default' is no stream"),
+    ],
+)
+def test_a_stream_of_another_device_is_refused(
+    given: object, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams._core, "device", lambda: 0)
+    with pytest.raises(shmem.ShmemError, match=part) as raised:
+        streams._handle(given)
+    assert raised.value.code == shmem.ErrorCode.INVALID_ARGUMENT

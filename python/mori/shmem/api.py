@@ -238,8 +238,9 @@ def shmem_ext_malloc_with_flags(size: int, flags: int) -> int:
 def shmem_free(ptr: int) -> None:
     """Gives a block back on every PE. Collective. 0 is fine and does nothing.
 
-    Waits for all PEs, so that none still uses the block. Views of the block stay readable, but
-    show what is allocated there next, or zeros where the memory is gone.
+    Waits for all PEs, and for what they put on streams; kernels of the program that use the block
+    have ended. Views of the block stay readable, but show what is allocated there next, or zeros
+    where the memory is gone; views of GPU memory that is gone must not be used.
 
     Raises `ShmemError`, and frees nothing on any PE: INVALID_ARGUMENT for an address that no
     allocation returned, that is inside one, or that was freed already; MISMATCH if PEs pass

@@ -84,6 +84,11 @@ def _local(memory: Local, size: int | None) -> tuple[Local, int | None]:
             " the CPU",
             ErrorCode.INVALID_ARGUMENT,
         )
+    if memory.is_conj() or memory.is_neg():
+        raise ShmemError(
+            "the local tensor is conjugated or negated lazily; resolve_conj() and resolve_neg()",
+            ErrorCode.INVALID_ARGUMENT,
+        )
     available = memory.numel() * memory.element_size()
     if size is not None and size > available:
         raise ShmemError(

@@ -1,18 +1,21 @@
 """Calls that a stream of the PE's GPU makes when it comes to them.
 
-`stream` is a `torch.cuda.Stream`, a `cupy.cuda.Stream`, or the vendor's handle as an int; None is
-the default stream. A call returns once it is on the stream, and is ordered as the stream is: after
-what was put there before, kernels included, and ahead of what comes later. On the host backend the
-only stream is None, and a call is made at once.
+`stream` is a stream of torch, of CuPy, or of whatever else has `__cuda_stream__`, or the vendor's
+handle as an int; None is the default stream, which torch's others do not wait for. A call returns
+once it is on the stream, and is ordered as the stream is: after what was put there before, kernels
+included, and ahead of what comes later. On the host backend the only stream is None, and a call is
+made at once.
 
 Addresses are ints, symmetric where they name what another PE reaches; sizes are in bytes. What was
-put on streams is complete, and visible to all PEs, after `shmem_barrier_all()`, too.
+put on streams is complete, and visible to all PEs, after `shmem_barrier_all()`, too; but not what
+a program put there by itself, and not what a graph puts that was captured from a stream.
 
 *Collective* calls are put on one stream each by all PEs, in the same order, one under way at a
 time. `dest` is not in use on any PE when the first of them makes the call.
 
 Calls raise `ShmemError`: INVALID_ARGUMENT for a PE out of range, an address outside the heap, a
-stream on the host backend; faults of the device come from a later call.
+stream on the host backend, of another device, or what is no stream; faults of the device come from
+a later call.
 """
 
 from __future__ import annotations
@@ -37,10 +40,24 @@ def _handle(stream: Stream) -> int:
     """The vendor's handle; 0 for the default stream."""
     if stream is None:
         return 0
-    for attribute in ("cuda_stream", "ptr"):  # of torch, of CuPy
+    if isinstance(stream, int):
+        return stream
+    device = getattr(getattr(stream, "device", None), "index", None)  # of torch
+    if device is None:
+        device = getattr(stream, "device_id", -1)  # of CuPy; -1: the current one
+    if device >= 0 and _core.device() not in (-1, device):
+        raise ShmemError(
+            f"the stream is on device {device}, and this PE is on device {_core.device()}",
+            ErrorCode.INVALID_ARGUMENT,
+        )
+    for attribute in ("cuda_stream", "native_handle", "ptr"):  # of torch, of torch, of CuPy
         if hasattr(stream, attribute):
             return int(getattr(stream, attribute))
-    return stream
+    if hasattr(stream, "__cuda_stream__"):
+        protocol = stream.__cuda_stream__
+        _, handle = protocol() if callable(protocol) else protocol
+        return int(handle)
+    raise ShmemError(f"{stream!r} is no stream", ErrorCode.INVALID_ARGUMENT)
 
 
 def shmem_putmem_on_stream(

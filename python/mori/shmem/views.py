@@ -2,9 +2,13 @@
 
 A view is no copy: it reads and writes the memory of this PE, or of a peer in reach of load and
 store. It keeps that memory mapped, so that one which outlives `shmem_free()` or `shmem_finalize()`
-is stale, but never a crash. Making a view is local; making a tensor with memory of its own is
-collective. Order between PEs comes from barriers and
-signals, as for any other access.
+is stale, but never a crash; except in GPU memory that is unmapped by a free (modes vmm and
+isolation), where a kernel that uses it ends with an error of the device. It does not keep the
+block: a tensor on a peer may be another block's once that of `mori_shmem_create_tensor()` is
+dropped everywhere. Making a view is local; making a tensor with memory of its own is collective.
+Order between PEs comes from barriers and signals, as for any other access; what kernels of a
+program do to a tensor is ordered with calls of the host once the program has synchronized their
+stream, and with calls on that stream at once.
 
 Views raise `ShmemError`: INVALID_ARGUMENT for a PE out of range, a shape or dtype that cannot
 be, or a view that leaves the heap; UNSUPPORTED for a PE that is not in reach; NOT_INITIALIZED.
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
 Shape = Union[int, Sequence[int]]
 
+_DLPACK_CPU = 1
 # DLPack type code and bits of what it calls a data type.
 _DLPACK_TYPES = {
     "bool": (6, 8),
@@ -104,6 +109,11 @@ def shmem_numpy(
         raise _invalid(f"dtype is {element}; Python objects cannot be in symmetric memory")
     dimensions = _dimensions(shape)
     view = _view(ptr, dimensions, element.itemsize, pe)
+    if view.dlpack_device()[0] != _DLPACK_CPU:
+        raise ShmemError(
+            "numpy cannot reach memory of a GPU; shmem_tensor() and shmem_dlpack() can",
+            ErrorCode.UNSUPPORTED,
+        )
     array: np.ndarray[Any, Any] = np.ndarray(dimensions, element, buffer=memoryview(view))
     return array
 
@@ -147,7 +157,8 @@ def mori_shmem_create_tensor(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
 def mori_shmem_free_tensor(tensor: torch.Tensor) -> None:
     """Gives the block of a tensor of `mori_shmem_create_tensor()` back at once. Collective.
 
-    The tensor and its views stay readable, but their contents are no longer defined.
+    Kernels that use it have ended. The tensor and its views stay readable, but their contents are
+    no longer defined; in GPU memory of modes vmm and isolation they must not be used any more.
 
     Raises what `shmem_free()` raises.
     """
@@ -158,9 +169,16 @@ def mori_shmem_peer_tensor(tensor: torch.Tensor, pe: int) -> torch.Tensor:
     """The same tensor on `pe`: a view of its memory there. Local.
 
     `tensor` is contiguous and in this PE's symmetric memory, a part of a larger one for example.
+    Where it has no elements, so has the result.
     """
     if not tensor.is_contiguous():
         raise _invalid("the tensor is not contiguous; a view on a peer is")
+    if tensor.is_conj() or tensor.is_neg():
+        raise _invalid(
+            "the tensor is conjugated or negated lazily; resolve_conj() and resolve_neg()"
+        )
+    if tensor.numel() == 0:  # torch gives it no address
+        return tensor.new_empty(tensor.shape)
     return shmem_tensor(tensor.data_ptr(), tuple(tensor.shape), tensor.dtype, pe)
 
 
