@@ -56,6 +56,9 @@ class DeviceKernels {
   /// captured into a graph, whose launches are not known here.
   virtual Status NotePosted(void* stream) = 0;
   virtual Status AwaitPosted() = 0;
+  /// Waits for everything that was put on streams of the device by this process; not if the device
+  /// has been reset.
+  virtual Status AwaitDevice() const = 0;
 
   /// Zeroes [address, address + bytes) if it still holds `expected`, and is the device's at all: a
   /// variable of a module that may have been unloaded meanwhile.

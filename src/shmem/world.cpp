@@ -469,7 +469,9 @@ Status World::MeetToFinalize() {
 }
 
 Status World::Finalize() {
-  const Status posted = CompletePosted();
+  Status posted = CompletePosted();
+  // Kernels of the program, too: they lose their state, and the memory that they reach.
+  if (posted.ok() && device_state_ != nullptr) posted = runtime_->kernels()->AwaitDevice();
   Status left = Health();
   if (left.ok()) {
     FaultPoint("finalize: before all came");

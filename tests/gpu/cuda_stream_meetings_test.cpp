@@ -119,9 +119,16 @@ TEST_P(CudaStreams, FinalizeCompletesWhatIsStillOnStreams) {
               constexpr std::size_t kBytes = 5 << 20;
               auto* source = p.Local<std::uint8_t>(kBytes);
               auto* block = p.Zeroed<std::uint8_t>(kBytes);
+              void* const other = p.cuda.CreateStream();
               p.SpinOn(p.stream());
               PE_CHECK_EQ(ShmemPutMemOnStream(block, source, kBytes, Right(pe), p.stream()), 0);
+              // Of the program, which nobody has told the library of.
+              p.SpinOn(other);
+              p.SpinOn(other);
+              p.cuda.LaunchOn(other, "put_block", 1, 32, static_cast<void*>(block),
+                              static_cast<const void*>(block), std::uint64_t{64}, pe.rank);
               PE_CHECK_EQ(ShmemFinalize(), 0);
+              PE_CHECK_EQ(p.cuda.TrySync(other), 0);
               PE_CHECK_EQ(p.cuda.TrySync(p.stream()), 0);
             }),
             "");

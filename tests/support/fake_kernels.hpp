@@ -50,6 +50,7 @@ class FakeKernels final : public DeviceKernels {
   unsigned multiprocessors() const override { return processors; }
   Status NotePosted(void*) override { return Note("posted", nullptr); }
   Status AwaitPosted() override { return Note("await", nullptr); }
+  Status AwaitDevice() const override { return Status(); }
   Status ZeroIfHolds(void*, const void*, std::uint64_t) const override { return Status(); }
   Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t) override {
     return std::shared_ptr<void>(memory, [](void*) {});

@@ -148,11 +148,12 @@ def shmem_init() -> int:
 def shmem_finalize() -> int:
     """Leaves the world and gives back its memory, descriptors and threads. Collective.
 
-    Waits for all PEs, at most `MORI_BOOTSTRAP_TIMEOUT` seconds. Addresses into any heap are invalid
-    afterwards; numpy, torch and DLPack views stay readable until they are dropped.
+    Waits for what this process has put on its GPU, and for all PEs, at most
+    `MORI_BOOTSTRAP_TIMEOUT` seconds. Addresses into any heap are invalid afterwards; numpy, torch
+    and DLPack views stay readable until they are dropped.
 
-    Returns 0. Raises `ShmemError`: PEER_LOST or TIMEOUT, when this PE has still been cleaned up;
-    NOT_INITIALIZED.
+    Returns 0. Raises `ShmemError`: PEER_LOST, TIMEOUT, or SYSTEM for a fault of the GPU, when this
+    PE has still been cleaned up; NOT_INITIALIZED.
     """
     global _joined
     try:
