@@ -48,8 +48,8 @@ MORI_SHMEM_API int ShmemInit();
 /// Leaves the world: waits for what this process has put on its GPU, and for all PEs (at most
 /// `MORI_BOOTSTRAP_TIMEOUT`), then gives back memory, descriptors and threads. Collective. Pointers
 /// into any heap are invalid afterwards, except as `ShmemRetainMemory()` says.
-/// @return kNotInitialized; kPeerLost, kTimeout, or kSystem for a fault of the GPU: then this PE has
-/// still been cleaned up, and after kTimeout it is lost to those who did not come.
+/// @return kNotInitialized; kPeerLost, kTimeout, or kSystem for a fault of the GPU: then this PE
+/// has still been cleaned up, and after kTimeout it is lost to those who did not come.
 MORI_SHMEM_API int ShmemFinalize();
 
 /// Whether the calling thread has a PE now. Local.
