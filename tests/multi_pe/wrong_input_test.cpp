@@ -154,6 +154,17 @@ TEST(WrongInit, ModesThatDifferAreNamedOnEveryPe) {
   EXPECT_EQ(Failures(outcomes), "");
 }
 
+/// Rounded to two decimals, both are 1 GiB.
+TEST(WrongInit, SizesThatDifferALittleAreNamedOnEveryPe) {
+  const auto outcomes = testing::RunProcesses(2, [](const Pe& pe) {
+    ::setenv("MORI_SHMEM_HEAP_SIZE", pe.rank == 0 ? "1024M" : "1026M", 1);
+    ExpectError(
+        pe.TryInit(), ErrorCode::kMismatch,
+        {"MORI_SHMEM_HEAP_SIZE must be the same on all PEs: PE 0 has 1 GiB, PE 1 has 1026 MiB"});
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
 TEST(WrongInit, SettingsThatDifferAreNamedOnEveryPe) {
   const auto outcomes = testing::RunProcesses(3, [](const Pe& pe) {
     if (pe.rank == 2) ::setenv("MORI_SHMEM_HEAP_SIZE", "16M", 1);
