@@ -28,7 +28,8 @@ using ReleaseGil = py::call_guard<py::gil_scoped_release>;
 class GilReleaseOnDevice {
  public:
   GilReleaseOnDevice() {
-    if (ShmemDevice() >= 0) release_.emplace();
+    // Without a PE there is nothing to wait for, and the call itself says so.
+    if (ShmemInitialized() && ShmemDevice() >= 0) release_.emplace();
   }
 
  private:

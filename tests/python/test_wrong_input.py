@@ -463,7 +463,8 @@ def test_calls_without_a_pe(run_pes: PeRunner, when: str) -> None:
     assert "0." in shmem.shmem_info()
     """
     names = f"when, calls = {when!r}, {CALLS_THAT_NEED_A_PE!r}\nif True:"
-    run_pes(1, names + code).succeeded()
+    (pe,) = run_pes(1, names + code).succeeded()
+    assert "shmem_device" not in pe.stderr  # nobody called it
 
 
 def test_init_by_eight_threads_at_once(run_pes: PeRunner) -> None:
