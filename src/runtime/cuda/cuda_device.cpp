@@ -36,6 +36,12 @@ bool CudaDevice::IsGone() const {
   return driver_->context_id(context_, &id) != cuda::kSuccess || id != context_id_;
 }
 
+Status CudaDevice::Await() const {
+  if (IsGone()) return Status();
+  const Use use(*this);
+  return driver_->Check(driver_->context_synchronize(), "wait for what runs on the device");
+}
+
 cuda::AllocationProperties CudaDevice::Properties() const {
   cuda::AllocationProperties properties;
   properties.location.id = device_;

@@ -25,6 +25,8 @@ class CudaDevice {
   /// Whether somebody has reset the device (cudaDeviceReset), or the driver has ended: streams,
   /// events, modules and memory of the context are gone, and their handles must not be used.
   bool IsGone() const;
+  /// Waits for what this process has launched on the device; for nothing if that is gone.
+  Status Await() const;
 
   /// The device is the calling thread's current one while this exists; the former one is
   /// afterwards.

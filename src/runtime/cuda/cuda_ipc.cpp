@@ -94,9 +94,8 @@ class OwnMemory final : public DeviceMemory {
             std::shared_ptr<CudaDevice> user = nullptr)
       : allocation_(std::move(allocation)), number_(number), user_(std::move(user)) {}
   ~OwnMemory() override {
-    if (user_ == nullptr || user_->IsGone()) return;
-    const CudaDevice::Use use(*user_);
-    user_->driver().context_synchronize();  // what was launched on it may still be under way
+    // A view that outlived finalize may be in use by a kernel.
+    if (user_ != nullptr) static_cast<void>(user_->Await());
   }
   OwnMemory(const OwnMemory&) = delete;
   OwnMemory& operator=(const OwnMemory&) = delete;
@@ -135,8 +134,8 @@ class OpenedMemory final : public DeviceMemory {
       : device_(std::move(device)), address_(address), bytes_(bytes) {}
   ~OpenedMemory() override {
     if (device_->IsGone()) return;
+    static_cast<void>(device_->Await());  // what was launched on it may still be under way
     const CudaDevice::Use use(*device_);
-    device_->driver().context_synchronize();  // what was launched on it may still be under way
     device_->driver().ipc_close(address_);
   }
   OpenedMemory(const OpenedMemory&) = delete;

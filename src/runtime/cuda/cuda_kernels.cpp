@@ -163,12 +163,6 @@ Status CudaKernels::AwaitPosted() {
   return Status();
 }
 
-Status CudaKernels::AwaitDevice() const {
-  if (device_->IsGone()) return Status();
-  const CudaDevice::Use use(*device_);
-  return driver().Check(driver().context_synchronize(), "wait for what runs on the device");
-}
-
 Status CudaKernels::ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const {
   if (device_->IsGone()) return Status();
   const CudaDevice::Use use(*device_);

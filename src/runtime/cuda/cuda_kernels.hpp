@@ -33,7 +33,7 @@ class CudaKernels final : public DeviceKernels {
   unsigned multiprocessors() const override { return multiprocessors_; }
   Status NotePosted(void* stream) override;
   Status AwaitPosted() override;
-  Status AwaitDevice() const override;
+  Status AwaitDevice() const override { return device_->Await(); }
   Status ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const override;
   Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t bytes) override;
   void OnDevice(const std::function<void()>& call) const override;

@@ -80,10 +80,10 @@ class CudaRange final : public AddressRange {
   }
 
   Status Unmap(std::uint64_t offset, std::uint64_t bytes, bool) override {
+    // Work that was launched on the memory may still be under way.
+    MORI_RETURN_IF_ERROR(device_->Await());
     const CudaDevice::Use use(*device_);
     const Driver& driver = device_->driver();
-    // Work that was launched on the memory may still be under way.
-    MORI_RETURN_IF_ERROR(driver.Check(driver.context_synchronize(), "wait for the device"));
     for (auto at = mapped_.lower_bound(offset);
          at != mapped_.end() && at->first < offset + bytes;) {
       MORI_RETURN_IF_ERROR(driver.Check(driver.unmap(base_ + at->first, at->second),

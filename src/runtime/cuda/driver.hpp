@@ -72,8 +72,8 @@ inline constexpr int kGranularityRecommended = 1;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr int kCaptureNone = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
-inline constexpr int kPeerAttributeNativeAtomics =
-    3;                                        // CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+// CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+inline constexpr int kPeerAttributeNativeAtomics = 3;
 inline constexpr int kPointerMemoryType = 2;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 inline constexpr unsigned kMemoryTypeDevice = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
