@@ -283,7 +283,7 @@ TEST_P(CudaHostOps, CallsLeaveTheThreadsOwnContextCurrent) {
             "");
 }
 TEST_P(CudaHostOps, CallsLeaveTheContextOfAnotherGpuCurrent) {
-  if (testing::GpuCount() < 2) GTEST_SKIP() << "one GPU";
+  if (testing::GpuCount() < 2) GTEST_SKIP() << "no second GPU";
   EXPECT_EQ(Run([](const Pe& pe) {
               Cuda cuda(pe);
               void* other = nullptr;

@@ -100,9 +100,25 @@ TEST_P(CudaLifecycle, SurvivorsKeepTheirMemoryAndLearnWhoWasLost) {
   EXPECT_EQ(Failures(outcomes), "");
 }
 
+/// Without a current device, and without MORI_LOCAL_RANK.
+TEST_P(CudaLifecycle, ProcessesOfTorchrunTakeTheGpusInTurn) {
+  if (testing::GpuCount() < 2) GTEST_SKIP() << "no second GPU";
+  EXPECT_EQ(Failures(RunProcesses(2,
+                                  [](const Pe& pe) {
+                                    const std::string rank = std::to_string(pe.rank);
+                                    ::unsetenv("MORI_LOCAL_RANK");
+                                    ::setenv("MASTER_PORT", "1", 1);
+                                    ::setenv("LOCAL_RANK", rank.c_str(), 1);
+                                    pe.Init();
+                                    PE_CHECK_EQ(ShmemDevice(), pe.rank);
+                                    PE_CHECK_EQ(ShmemFinalize(), 0);
+                                  })),
+            "");
+}
+
 /// As launchers start them that give each process a GPU: device 0 of each is another one.
 TEST_P(CudaLifecycle, ProcessesThatSeeOneGpuEachReachEachOther) {
-  if (testing::GpuCount() < 2) GTEST_SKIP() << "one GPU";
+  if (testing::GpuCount() < 2) GTEST_SKIP() << "no second GPU";
   if (testing::KernelFolder().empty()) GTEST_SKIP() << "no nvcc to compile kernels with";
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   std::stringstream names(visible == nullptr ? "0,1" : visible);

@@ -31,7 +31,7 @@ assert torch.equal(theirs, expected), theirs
 assert torch.cuda.current_device() == shmem.shmem_device()
 shmem.shmem_barrier_all()
 
-# What kernels of torch wrote is there behind a barrier on their stream, and no sooner.
+# What kernels of torch wrote is there behind a barrier on their stream.
 side = torch.cuda.Stream()
 halves = shmem.mori_shmem_create_tensor((1 << 20,), torch.bfloat16)
 with torch.cuda.stream(side):

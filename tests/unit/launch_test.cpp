@@ -14,11 +14,17 @@ using ::testing::StartsWith;
 
 using Environment = std::map<std::string, std::string>;
 
-Result<std::optional<LaunchedAs>> Read(const Environment& environment) {
-  return ReadLaunch([&](const char* name) -> const char* {
+EnvironmentReader ReaderOf(const Environment& environment) {
+  return [&environment](const char* name) -> const char* {
     const auto found = environment.find(name);
     return found == environment.end() ? nullptr : found->second.c_str();
-  });
+  };
+}
+Result<std::optional<LaunchedAs>> Read(const Environment& environment) {
+  return ReadLaunch(ReaderOf(environment));
+}
+std::optional<int> LocalRank(const Environment& environment) {
+  return ReadLocalRank(ReaderOf(environment));
 }
 
 // What each launcher puts into the environment of rank 2 of 4.
@@ -76,13 +82,6 @@ TEST(ReadLaunch, EveryLauncherIsKnown) {
     EXPECT_TRUE((*launched)->one_node) << row.launcher;
     EXPECT_THAT((*launched)->job, StartsWith(row.launcher));
   }
-}
-
-std::optional<int> LocalRank(const Environment& environment) {
-  return ReadLocalRank([&](const char* name) -> const char* {
-    const auto found = environment.find(name);
-    return found == environment.end() ? nullptr : found->second.c_str();
-  });
 }
 
 TEST(ReadLocalRank, EveryLauncherSaysIt) {
