@@ -87,12 +87,19 @@ def test_tensors_own_their_block(run_pes: PeRunner, mode: str) -> None:
     nothing = shmem.mori_shmem_peer_tensor(tensor[3:3], other)
     assert nothing.shape == tensor[3:3].shape and nothing.dtype == tensor.dtype
     waves = shmem.mori_shmem_create_tensor((4,), torch.complex64)
-    for lazy in (waves.conj(), waves.conj().imag):
+    for lazy in (waves.conj(), waves[:1].conj().imag):  # contiguous, both
+        assert lazy.is_contiguous() and (lazy.is_conj() or lazy.is_neg())
         expect_error(shmem.ErrorCode.INVALID_ARGUMENT, shmem.mori_shmem_peer_tensor, lazy, other)
-    lazy = torch.ones(4, dtype=torch.complex64).conj()
-    expect_error(
-        shmem.ErrorCode.INVALID_ARGUMENT, shmem.shmem_putmem, waves.data_ptr(), lazy, None, other
-    )
+    local = torch.ones(4, dtype=torch.complex64)
+    for lazy in (local.conj(), local[:1].conj().imag):
+        expect_error(
+            shmem.ErrorCode.INVALID_ARGUMENT,
+            shmem.shmem_putmem,
+            waves.data_ptr(),
+            lazy,
+            None,
+            other,
+        )
     shmem.mori_shmem_free_tensor(waves)
     shmem.shmem_barrier_all()
     shmem.mori_shmem_free_tensor(tensor)
