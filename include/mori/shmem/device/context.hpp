@@ -6,7 +6,7 @@
 namespace mori::shmem::device {
 
 inline constexpr u64 kContextMagic =
-    0x4d4f524953484d32;  // "MORISHM2": says that a state was published
+    0x4d4f524953484d33;  // "MORISHM3": says that a state was published
 
 /// PEs that are found without a load from memory; the others are in tables.
 inline constexpr u32 kNearPes = 64;
@@ -19,6 +19,47 @@ struct PeAddresses {
   u64 sync;  ///< its `SyncWords`
 };
 
+/// Why a thread of a kernel ended before its time.
+enum class FaultReason : u32 {
+  kNone = 0,          ///< no fault
+  kPeOutOfRange = 1,  ///< `pe` is not 0 to `value` - 1, the PEs there are
+  kPeOutOfReach = 2,  ///< load and store do not reach `pe`
+  kPeLost = 3,        ///< `pe`, the one that was lost first, while the call waited
+  kTwoMeetings = 4,   ///< this PE, `pe`, was in a barrier or collective of that kind already
+};
+/// What the thread had called.
+enum class FaultCall : u32 {
+  kPtr = 0,  ///< or whatever else only asks for an address
+  kPut = 1,
+  kGet = 2,
+  kAtomic = 3,
+  kSignal = 4,
+  kWait = 5,
+  kQuiet = 6,
+  kBarrier = 7,             ///< or sync
+  kCollective = 8,          ///< in a program's kernel
+  kBarrierOnStream = 9,     ///< in a kernel of the library
+  kCollectiveOnStream = 10  ///< the same
+};
+
+/// What kernels tell the host of the first fault: one for each PE, in memory of the host that its
+/// device has mapped (`DeviceContext::fault`), zeroed by the host at init.
+///
+/// A thread that cannot go on writes it, by one store of 16 bytes, if `reason` is still `kNone`; a
+/// fence of the system follows, and the thread ends (AMD: its wave). Its kernel goes on without it
+/// and ends, and the device's context lives. Of several threads that fail at the same time one is
+/// told of. No atomic is used: not every link has them.
+///
+/// The host loads `reason` with acquire order at its next call, makes an error of it, and may zero
+/// the record for the next one. Where there is no record, a kernel ends as by a failed assertion.
+struct alignas(16) FaultRecord {
+  FaultReason reason;
+  FaultCall call;
+  i32 pe;
+  u32 value;
+};
+static_assert(sizeof(FaultRecord) == 16, "written by one store");
+
 /// A PE as its kernels see it. Pointers are addresses of the device.
 ///
 /// In constant memory: fences empty the L1 cache, and a load from farther away in front of each
@@ -28,11 +69,12 @@ struct DeviceContext {
   u64 heap_base;           ///< symmetric addresses are heap_base + offset
   const PeAddresses* pes;  ///< by PE
   const u32* first_lost;   ///< 0, or 1 + the PE that was lost first; null if nobody watches
+  FaultRecord* fault;      ///< null: a fault ends the kernel as a failed assertion does
   u32 my_pe;
   u32 n_pes;
   PeAddresses near_pes[kNearPes];  ///< the first of `pes`
 };
-static_assert(sizeof(DeviceContext) == 40 + 16 * kNearPes,
+static_assert(sizeof(DeviceContext) == 48 + 16 * kNearPes,
               "kernels compiled earlier read this layout");
 
 /// What kernels of the library between few PEs have room for.
