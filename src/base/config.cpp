@@ -80,6 +80,13 @@ Problem ParseSeconds(std::string_view text, std::chrono::milliseconds& out) {
   return std::nullopt;
 }
 
+Problem ParseSeconds(std::string_view text, std::optional<std::chrono::milliseconds>& out) {
+  std::chrono::milliseconds value{};
+  Problem problem = ParseSeconds(text, value);
+  if (!problem) out = value;
+  return problem;
+}
+
 template <typename T>
 struct Named {
   std::string_view name;
@@ -304,6 +311,13 @@ const std::vector<Row>& Rows() {
         "seconds, above 0 and at most 1000000, fractions allowed: 60, 0.5", "300", ""},
        "60",
        [](std::string_view text, Config& c) { return ParseSeconds(text, c.bootstrap_timeout); }},
+      {{"MORI_SHMEM_TIMEOUT",
+        "How long a call after initialization waits for other PEs before it fails: a collective "
+        "call, or a wait for a word or signal.",
+        "seconds, above 0 and at most 1000000, fractions allowed: 60, 0.5",
+        "Not set (waits as long as all PEs are alive)", ""},
+       "60",
+       [](std::string_view text, Config& c) { return ParseSeconds(text, c.wait_timeout); }},
       {{"MORI_UNIQUE_ID", "Token by which the PEs of shmem_init() find each other; a secret.",
         "256 hexadecimal digits (128 bytes)", kSetByLauncher, ""},
        "<256 hexadecimal digits>",

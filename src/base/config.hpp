@@ -42,29 +42,30 @@ const std::vector<Variable>& Variables();
 
 /// Snapshot of the environment.
 struct Config {
-  std::optional<std::uint64_t> heap_bytes;               // MORI_SHMEM_HEAP_SIZE
-  HeapMode heap_mode = HeapMode::kStatic;                // MORI_SHMEM_MODE
-  HeapType heap_type = HeapType::kUncached;              // MORI_SHMEM_HEAP_TYPE
-  std::optional<std::uint64_t> vmm_chunk_bytes;          // MORI_SHMEM_VMM_CHUNK_SIZE
-  std::string socket_ifname;                             // MORI_SOCKET_IFNAME
-  std::string rdma_devices;                              // MORI_RDMA_DEVICES
-  int num_qp_per_pe = 1;                                 // MORI_NUM_QP_PER_PE
-  std::optional<int> ib_gid_index;                       // MORI_IB_GID_INDEX
-  std::optional<int> rdma_sl;                            // MORI_RDMA_SL
-  std::optional<int> rdma_tc;                            // MORI_RDMA_TC
-  bool disable_p2p = false;                              // MORI_DISABLE_P2P
-  bool enable_rail_only = false;                         // MORI_ENABLE_RAIL_ONLY
-  bool disable_topo = false;                             // MORI_DISABLE_TOPO
-  bool ignore_cpu_affinity = false;                      // MORI_IGNORE_CPU_AFFINITY
-  bool cpu_affinity_no_split = false;                    // MORI_CPU_AFFINITY_NO_SPLIT
-  LogLevel log_level = LogLevel::kInfo;                  // MORI_GLOBAL_LOG_LEVEL
-  bool precompile = false;                               // MORI_PRECOMPILE
-  bool disable_jit = false;                              // MORI_DISABLE_JIT
-  Backend backend = Backend::kAuto;                      // MORI_SHMEM_BACKEND
-  GpuSharing gpu_sharing = GpuSharing::kAuto;            // MORI_SHMEM_GPU_SHARING
-  std::optional<int> local_rank;                         // MORI_LOCAL_RANK
-  std::string node_id;                                   // MORI_NODE_ID
-  std::chrono::milliseconds bootstrap_timeout{300'000};  // MORI_BOOTSTRAP_TIMEOUT, in seconds
+  std::optional<std::uint64_t> heap_bytes;                // MORI_SHMEM_HEAP_SIZE
+  HeapMode heap_mode = HeapMode::kStatic;                 // MORI_SHMEM_MODE
+  HeapType heap_type = HeapType::kUncached;               // MORI_SHMEM_HEAP_TYPE
+  std::optional<std::uint64_t> vmm_chunk_bytes;           // MORI_SHMEM_VMM_CHUNK_SIZE
+  std::string socket_ifname;                              // MORI_SOCKET_IFNAME
+  std::string rdma_devices;                               // MORI_RDMA_DEVICES
+  int num_qp_per_pe = 1;                                  // MORI_NUM_QP_PER_PE
+  std::optional<int> ib_gid_index;                        // MORI_IB_GID_INDEX
+  std::optional<int> rdma_sl;                             // MORI_RDMA_SL
+  std::optional<int> rdma_tc;                             // MORI_RDMA_TC
+  bool disable_p2p = false;                               // MORI_DISABLE_P2P
+  bool enable_rail_only = false;                          // MORI_ENABLE_RAIL_ONLY
+  bool disable_topo = false;                              // MORI_DISABLE_TOPO
+  bool ignore_cpu_affinity = false;                       // MORI_IGNORE_CPU_AFFINITY
+  bool cpu_affinity_no_split = false;                     // MORI_CPU_AFFINITY_NO_SPLIT
+  LogLevel log_level = LogLevel::kInfo;                   // MORI_GLOBAL_LOG_LEVEL
+  bool precompile = false;                                // MORI_PRECOMPILE
+  bool disable_jit = false;                               // MORI_DISABLE_JIT
+  Backend backend = Backend::kAuto;                       // MORI_SHMEM_BACKEND
+  GpuSharing gpu_sharing = GpuSharing::kAuto;             // MORI_SHMEM_GPU_SHARING
+  std::optional<int> local_rank;                          // MORI_LOCAL_RANK
+  std::string node_id;                                    // MORI_NODE_ID
+  std::chrono::milliseconds bootstrap_timeout{300'000};   // MORI_BOOTSTRAP_TIMEOUT, in seconds
+  std::optional<std::chrono::milliseconds> wait_timeout;  // MORI_SHMEM_TIMEOUT, in seconds
 
   /// Odd but usable findings of the same reading, one sentence each: a `MORI_…` variable that the
   /// table does not have, with the nearest name. The caller logs them, once a job.

@@ -95,6 +95,8 @@ const std::vector<Good>& GoodValues() {
       {"MORI_BOOTSTRAP_TIMEOUT", "0.5", [](C c) { return c.bootstrap_timeout == 500ms; }},
       {"MORI_BOOTSTRAP_TIMEOUT", ".0001", [](C c) { return c.bootstrap_timeout == 1ms; }},
       {"MORI_BOOTSTRAP_TIMEOUT", "1000000", [](C c) { return c.bootstrap_timeout == 1'000'000s; }},
+      {"MORI_SHMEM_TIMEOUT", "60", [](C c) { return c.wait_timeout == 60s; }},
+      {"MORI_SHMEM_TIMEOUT", "0.25", [](C c) { return c.wait_timeout == 250ms; }},
       {"MORI_UNIQUE_ID", kToken, [](C c) { return c.set_variables.size() == 1; }},
       {"MORI_RANK", "0", [](C c) { return c.set_variables.size() == 1; }},
       {"MORI_RANK", "99999", [](C c) { return c.set_variables.size() == 1; }},
@@ -182,6 +184,8 @@ const std::vector<Bad>& BadValues() {
       {"MORI_BOOTSTRAP_TIMEOUT", "60s", "\"60s\" is not a number of seconds"},
       {"MORI_BOOTSTRAP_TIMEOUT", "1.2.3", "\"1.2.3\" is not a number of seconds"},
       {"MORI_BOOTSTRAP_TIMEOUT", ".", "\".\" is not a number of seconds"},
+      {"MORI_SHMEM_TIMEOUT", "0", "\"0\" is not above 0 and at most 1000000 seconds"},
+      {"MORI_SHMEM_TIMEOUT", "never", "\"never\" is not a number of seconds"},
       {"MORI_UNIQUE_ID", "abc", "has 3 characters instead of 256 hexadecimal digits"},
       {"MORI_UNIQUE_ID", std::string(256, 'g'), "has characters that are not hexadecimal digits"},
       {"MORI_RANK", "-1", "\"-1\" is outside 0 to 2147483647"},
@@ -265,6 +269,7 @@ TEST(Config, DefaultsAreThoseOfTheGuide) {
   EXPECT_EQ(config->log_level, LogLevel::kInfo);
   EXPECT_EQ(config->backend, Backend::kAuto);
   EXPECT_EQ(config->bootstrap_timeout, 300s);
+  EXPECT_EQ(config->wait_timeout, std::nullopt);
   EXPECT_FALSE(config->disable_p2p || config->enable_rail_only || config->disable_topo);
   EXPECT_FALSE(config->ignore_cpu_affinity || config->cpu_affinity_no_split);
   EXPECT_FALSE(config->precompile || config->disable_jit);
