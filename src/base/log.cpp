@@ -6,6 +6,8 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include "base/text.hpp"
+
 namespace mori::shmem {
 namespace {
 
@@ -60,9 +62,10 @@ void SetLogPe(int pe, int size) {
 
 void LogLine(LogLevel level, std::string_view text) noexcept try {
   if (log_size > 0) {
-    Logger().log(ToSpdlog(level), "[mori] PE {}/{} {}{}", log_pe, log_size, LevelName(level), text);
+    Logger().log(ToSpdlog(level), "[mori] PE {}/{} {}{}", log_pe, log_size, LevelName(level),
+                 OneLine(text));
   } else {
-    Logger().log(ToSpdlog(level), "[mori] {}{}", LevelName(level), text);
+    Logger().log(ToSpdlog(level), "[mori] {}{}", LevelName(level), OneLine(text));
   }
 } catch (...) {  // a full disk or a closed stream must not end the program
 }

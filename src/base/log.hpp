@@ -20,7 +20,8 @@ bool LogEnabled(LogLevel level);
 /// Names this thread's PE in later lines of this thread; `size` 0 removes the name.
 void SetLogPe(int pe, int size);
 
-/// Writes one line. Thread-safe; never throws.
+/// Writes one line, also if `text` has several: it may quote what others wrote (`OneLine()`).
+/// Thread-safe; never throws.
 void LogLine(LogLevel level, std::string_view text) noexcept;
 
 template <typename... Args>

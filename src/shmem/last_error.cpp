@@ -1,6 +1,7 @@
 #include "shmem/last_error.hpp"
 
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "mori/shmem/detail.hpp"
 
 namespace mori::shmem {
@@ -16,8 +17,9 @@ LastError& Last() {
   return last;
 }
 
-int Keep(ErrorCode code, std::string text) {
-  Last() = {code, std::move(text)};
+/// The sentence may quote what others wrote; whoever reads it gets one line of valid UTF-8.
+int Keep(ErrorCode code, std::string_view text) {
+  Last() = {code, OneLine(text)};
   LogError("{}", Last().text);
   return static_cast<int>(code);
 }

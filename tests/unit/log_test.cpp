@@ -52,6 +52,14 @@ TEST_F(LogTest, LinesBelowTheLevelAreDropped) {
   }
 }
 
+TEST_F(LogTest, AMessageCannotBeginALineOfItsOwn) {
+  EXPECT_EQ(Written([] { LogWarn("it said {}", "a\n[mori] PE 0/2 ready\xff"); }),
+            "[mori] warning: it said a\\x0a[mori] PE 0/2 ready\\xff\n");
+  SetLogPe(1, 2);
+  EXPECT_EQ(Written([] { LogWarn("it said {}", "a\nb"); }),
+            "[mori] PE 1/2 warning: it said a\\x0ab\n");
+}
+
 TEST_F(LogTest, TheThreadsPeIsInTheLine) {
   SetLogPe(3, 8);
   EXPECT_EQ(Written([] { LogWarn("odd"); }), "[mori] PE 3/8 warning: odd\n");
