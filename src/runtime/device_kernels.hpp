@@ -10,10 +10,21 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "base/status.hpp"
 
 namespace mori::shmem {
+
+/// A point behind all that this process had given to a device when it was made. Thread-safe.
+class DeviceMark {
+ public:
+  virtual ~DeviceMark() = default;
+  /// Whether the device has come to it, or is gone.
+  virtual bool HasPassed() const = 0;
+  /// Returns once it has. `what` is for messages: what is waited for.
+  virtual Status Await(std::string_view what) const = 0;
+};
 
 class DeviceKernels {
  public:
@@ -47,18 +58,25 @@ class DeviceKernels {
   /// Copies as the stream comes to it. Memory of the device, of a peer, or of the host.
   virtual Status CopyOnStream(void* to, const void* from, std::uint64_t bytes,
                               void* stream) const = 0;
-  virtual Status Synchronize(void* stream) const = 0;
   /// A stream for what the host waits for at once.
   virtual void* own_stream() const = 0;
+  /// Waits for that stream.
+  virtual Status SynchronizeOwn() const = 0;
+  /// Whether what is put on `stream` goes into a graph, and does not happen now.
+  virtual bool IsCaptured(void* stream) const = 0;
   virtual unsigned multiprocessors() const = 0;
 
   /// What is on `stream` now is waited for by the next `AwaitPosted()`; nothing while the stream is
-  /// captured into a graph, whose launches are not known here.
-  virtual Status NotePosted(void* stream) = 0;
+  /// captured into a graph, whose launches are not known here. `call`, which put it there, is for
+  /// messages, and lives as long as the process.
+  virtual Status NotePosted(void* stream, const char* call) = 0;
   virtual Status AwaitPosted() = 0;
   /// Waits for everything that was put on streams of the device by this process; not if the device
   /// has been reset.
   virtual Status AwaitDevice() const = 0;
+  /// A mark behind the same. @return kUnsupported while a graph is captured on the device: the
+  /// driver then spoils that capture
+  virtual Result<std::shared_ptr<DeviceMark>> Mark() const = 0;
 
   /// Zeroes [address, address + bytes) if it still holds `expected`, and is the device's at all: a
   /// variable of a module that may have been unloaded meanwhile.

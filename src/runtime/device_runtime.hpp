@@ -16,6 +16,7 @@
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
 #include "runtime/device_kernels.hpp"
+#include "runtime/patience.hpp"
 
 namespace mori::shmem {
 
@@ -43,7 +44,8 @@ class AddressRange {
   virtual Status Map(std::uint64_t offset, const DeviceMemory& memory) = 0;
   /// Takes away what is mapped in [offset, offset + bytes), whole mappings or nothing; the
   /// addresses stay reserved. With `has_views` somebody may still look there, and is to find
-  /// something, zeros for example, if the device can do that.
+  /// something, zeros for example, if the device can do that. A device may put it off until what
+  /// runs on it now has ended, or something else is mapped there.
   virtual Status Unmap(std::uint64_t offset, std::uint64_t bytes, bool has_views) = 0;
 };
 
@@ -66,6 +68,11 @@ class DeviceRuntime {
   /// Whether atomics of this device on memory of another one, by its identity, are atomic to all;
   /// nothing where that cannot be known, as of a device that this process does not see.
   virtual std::optional<bool> HasAtomicsOn(const std::string&) const { return std::nullopt; }
+  /// Whether kernels of this device load from and store to memory of another one, by its identity;
+  /// nothing where that cannot be known.
+  virtual std::optional<bool> CanReach(const std::string&) const { return std::nullopt; }
+  /// How long waits for the device last, from now on; without, for ever. Thread-safe.
+  virtual void SetPatience(Patience) {}
   /// Number of the device, as its vendor counts in this process; -1 for the host.
   virtual int ordinal() const { return -1; }
   /// Whether memory of `type` is coherent with all others while a kernel runs.

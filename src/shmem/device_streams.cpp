@@ -42,13 +42,13 @@ class DeviceStreams final : public Streams {
 
   Status Copy(void* to, const void* from, std::uint64_t bytes, void* stream) override {
     MORI_RETURN_IF_ERROR(device_.CopyOnStream(to, from, bytes, stream));
-    return device_.NotePosted(stream);
+    return device_.NotePosted(stream, "a put or get");
   }
   Status Signal(std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
                 void* stream) override {
     MORI_RETURN_IF_ERROR(
         kernels_.Launch(Name::kSignal, 1, 1, stream, sig_addr, signal, static_cast<int>(op), pe));
-    return device_.NotePosted(stream);
+    return device_.NotePosted(stream, "a signal");
   }
   Status Wait(const std::uint64_t* sig_addr, Cmp cmp, std::uint64_t value, void* stream) override {
     return kernels_.Launch(Name::kWait, 1, 1, stream, sig_addr, static_cast<int>(cmp), value);
@@ -98,7 +98,7 @@ class DeviceStreams final : public Streams {
     MORI_RETURN_IF_ERROR(kernels_.Launch(Name::kAtomic, 1, 1, device_.own_stream(),
                                          static_cast<int>(operation), bytes, word, value, expected,
                                          static_cast<std::uint64_t*>(result_->get())));
-    MORI_RETURN_IF_ERROR(device_.Synchronize(device_.own_stream()));
+    MORI_RETURN_IF_ERROR(device_.SynchronizeOwn());
     return result_word_.value;
   }
 
@@ -139,7 +139,7 @@ class DeviceStreams final : public Streams {
         grid.meets
             ? kernels_.LaunchEarly(name, grid.blocks, kThreads, stream, few_, arguments...)
             : kernels_.Launch(name, grid.blocks, kThreads, stream, device::FewPes{}, arguments...));
-    return device_.NotePosted(stream);
+    return device_.NotePosted(stream, "a collective");
   }
 
   /// Whether small messages, `bytes` to each other PE, are the faster way.
@@ -150,7 +150,7 @@ class DeviceStreams final : public Streams {
   template <typename... Arguments>
   Status LaunchSmall(Name name, void* stream, Arguments... arguments) {
     MORI_RETURN_IF_ERROR(kernels_.LaunchEarly(name, 1, kThreads, stream, few_, arguments...));
-    return device_.NotePosted(stream);
+    return device_.NotePosted(stream, "a collective");
   }
 
   const LibraryKernels& kernels_;

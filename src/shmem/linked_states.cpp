@@ -24,13 +24,13 @@ LinkedStates& LinkedStates::Instance() {
 }
 
 bool LinkedStates::Copy(const Target& target, const detail::LinkedState& state,
-                        const device::DeviceContext& context) const {
+                        const device::DeviceContext& context) {
   int code = 0;
   void* const stream = target.device->own_stream();
   Status copied;
   target.device->OnDevice([&] {
     code = state.publish(&context, stream);
-    copied = target.device->Synchronize(stream);
+    copied = target.device->SynchronizeOwn();
   });
   if (!copied.ok()) LogDebug("the state of linked kernels: {}", copied.message());
   if (code != 0)
@@ -39,62 +39,118 @@ bool LinkedStates::Copy(const Target& target, const detail::LinkedState& state,
   return code == 0;
 }
 
+std::vector<detail::LinkedState*> LinkedStates::CopyToAll(
+    const Target& target, const device::DeviceContext& context,
+    const std::vector<detail::LinkedState*>& states) {
+  std::vector<detail::LinkedState*> refused;
+  for (detail::LinkedState* state : states) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::ranges::find(states_, state) == states_.end()) continue;  // closed meanwhile
+      in_use_ = state;
+    }
+    if (!Copy(target, *state, context)) refused.push_back(state);
+    const std::lock_guard lock(mutex_);
+    in_use_ = nullptr;
+    changed_.notify_all();
+  }
+  return refused;
+}
+
+void LinkedStates::SetPending() {
+  // A unit that was closed while it was published to is not asked again.
+  std::erase_if(pending_, [this](const auto& one) {
+    return std::ranges::find(states_, one.first) == states_.end();
+  });
+  // Relaxed: who sees it takes the lock; who misses it sees it at the next call.
+  has_pending_.store(!pending_.empty(), std::memory_order_relaxed);
+}
+
 void LinkedStates::Add(detail::LinkedState* state) {
   const std::lock_guard lock(mutex_);
   states_.push_back(state);
   // The kernels of the unit may be registered after this constructor: later, then.
   for (const Target& target : targets_) pending_.emplace_back(state, target.device);
-  has_pending_.store(!pending_.empty(), std::memory_order_relaxed);
+  SetPending();
 }
 
 void LinkedStates::Remove(detail::LinkedState* state) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   std::erase(states_, state);
-  std::erase_if(pending_, [&](const auto& one) { return one.first == state; });
+  SetPending();
+  changed_.wait(lock, [&] { return in_use_ != state; });
 }
 
 void LinkedStates::Publish(DeviceKernels* device, int ordinal,
                            const device::DeviceContext& context) {
+  const std::lock_guard publishing(publishing_);
+  const Target target{device, ordinal, context};
+  std::vector<detail::LinkedState*> states;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool is_shared =
+        std::ranges::any_of(targets_, [&](const Target& one) { return one.ordinal == ordinal; });
+    if (is_shared && !states_.empty() && !has_warned_) {
+      has_warned_ = true;
+      LogWarn(
+          "several PEs of this process are on device {}: kernels that are linked into the program "
+          "are PE {}'s; give each PE a module of its own (shmem_module_init)",
+          ordinal, context.my_pe);
+    }
+    targets_.push_back(target);
+    states = states_;
+  }
+  const auto refused = CopyToAll(target, context, states);
   const std::lock_guard lock(mutex_);
-  const bool is_shared =
-      std::ranges::any_of(targets_, [&](const Target& one) { return one.ordinal == ordinal; });
-  if (is_shared && !states_.empty() && !has_warned_) {
-    has_warned_ = true;
-    LogWarn(
-        "several PEs of this process are on device {}: kernels that are linked into the program "
-        "are PE {}'s; give each PE a module of its own (shmem_module_init)",
-        ordinal, context.my_pe);
-  }
-  targets_.push_back({device, ordinal, context});
-  for (detail::LinkedState* state : states_) {
-    if (!Copy(targets_.back(), *state, context)) pending_.emplace_back(state, device);
-  }
-  has_pending_.store(!pending_.empty(), std::memory_order_relaxed);
+  for (detail::LinkedState* state : refused) pending_.emplace_back(state, device);
+  SetPending();
 }
 
 void LinkedStates::Withdraw(DeviceKernels* device) {
-  const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find(targets_, device, &Target::device);
-  if (found == targets_.end()) return;
-  const Target gone = *found;
-  targets_.erase(found);
-  // To another PE of the device, if there is one.
+  const std::lock_guard publishing(publishing_);
+  Target gone{};
   device::DeviceContext heir{};
-  for (const Target& target : targets_) {
-    if (target.ordinal == gone.ordinal) heir = target.context;
+  std::vector<detail::LinkedState*> states;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(targets_, device, &Target::device);
+    if (found == targets_.end()) return;
+    gone = *found;
+    targets_.erase(found);
+    // To another PE of the device, if there is one.
+    for (const Target& target : targets_) {
+      if (target.ordinal == gone.ordinal) heir = target.context;
+    }
+    std::erase_if(pending_, [&](const auto& one) { return one.second == device; });
+    SetPending();
+    states = states_;
   }
-  for (detail::LinkedState* state : states_) Copy(gone, *state, heir);
-  std::erase_if(pending_, [&](const auto& one) { return one.second == device; });
-  has_pending_.store(!pending_.empty(), std::memory_order_relaxed);
+  static_cast<void>(CopyToAll(gone, heir, states));
 }
 
-void LinkedStates::RetryPending() {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(pending_, [&](const auto& one) {
-    const auto target = std::ranges::find(targets_, one.second, &Target::device);
-    return target == targets_.end() || Copy(*target, *one.first, target->context);
-  });
-  has_pending_.store(!pending_.empty(), std::memory_order_relaxed);
+void LinkedStates::RetryPending(void* stream) {
+  const std::lock_guard publishing(publishing_);
+  std::vector<Target> targets;
+  {
+    const std::lock_guard lock(mutex_);
+    targets = targets_;
+  }
+  for (const Target& target : targets) {
+    if (target.device->IsCaptured(stream)) continue;
+    std::vector<detail::LinkedState*> states;
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(pending_, [&](const auto& one) {
+        if (one.second != target.device) return false;
+        states.push_back(one.first);
+        return true;
+      });
+    }
+    const auto refused = CopyToAll(target, target.context, states);
+    const std::lock_guard lock(mutex_);
+    for (detail::LinkedState* state : refused) pending_.emplace_back(state, target.device);
+    SetPending();
+  }
 }
 
 }  // namespace mori::shmem

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <atomic>
-#include <map>
+#include <condition_variable>
 #include <mutex>
 #include <vector>
 
@@ -20,6 +20,7 @@ class LinkedStates {
   static LinkedStates& Instance();
 
   void Add(detail::LinkedState* state);
+  /// Returns once nobody publishes to it.
   void Remove(detail::LinkedState* state);
 
   /// Copies a PE's context to all units, on its device, now and whenever one is added. Of several
@@ -29,9 +30,10 @@ class LinkedStates {
   void Withdraw(DeviceKernels* device);
 
   /// Publishes to units whose kernels were not known to the vendor's runtime when they were added.
-  /// Costs a load while there are none.
-  void Retry() {
-    if (has_pending_.load(std::memory_order_relaxed)) RetryPending();
+  /// Not while `stream`, on which the caller is about to put something, is captured into a graph:
+  /// what is published then would go into it. Costs a load while there are none.
+  void Retry(void* stream = nullptr) {
+    if (has_pending_.load(std::memory_order_relaxed)) RetryPending(stream);
   }
 
  private:
@@ -41,12 +43,21 @@ class LinkedStates {
     device::DeviceContext context;
   };
 
-  void RetryPending();
-  /// Needs the lock.
-  bool Copy(const Target& target, const detail::LinkedState& state,
-            const device::DeviceContext& context) const;
+  void RetryPending(void* stream);
+  /// Publishes to the units, each without the lock: the vendor's runtime may open libraries, whose
+  /// constructors add units. @return those that do not take it yet
+  std::vector<detail::LinkedState*> CopyToAll(const Target& target,
+                                              const device::DeviceContext& context,
+                                              const std::vector<detail::LinkedState*>& states);
+  static bool Copy(const Target& target, const detail::LinkedState& state,
+                   const device::DeviceContext& context);
+  void SetPending();  ///< needs the lock
 
+  /// Held by who publishes, so that a unit has what was published last; taken before `mutex_`.
+  std::mutex publishing_;
   std::mutex mutex_;
+  std::condition_variable changed_;
+  detail::LinkedState* in_use_ = nullptr;  ///< what is published to now
   std::vector<detail::LinkedState*> states_;
   std::vector<Target> targets_;
   std::vector<std::pair<detail::LinkedState*, DeviceKernels*>> pending_;

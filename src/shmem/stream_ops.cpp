@@ -11,8 +11,8 @@ namespace {
 
 /// `call(world, streams)` for the calling thread's PE.
 template <typename Call>
-int OnStreams(const char* name, Call call) {
-  LinkedStates::Instance().Retry();
+int OnStreams(const char* name, void* stream, Call call) {
+  LinkedStates::Instance().Retry(stream);
   World* world = Registry::Instance().Current();
   if (world == nullptr) return Report(name, Registry::Instance().NoWorld());
   const auto streams = world->streams();
@@ -46,14 +46,14 @@ Result<std::uint64_t> BytesOfAll(const World& world, std::uint64_t bytes) {
 }  // namespace
 
 int ShmemPutMemOnStream(void* dest, const void* source, std::size_t bytes, int pe, void* stream) {
-  return OnStreams("put on a stream", [&](const World& world, Streams& streams) -> Status {
+  return OnStreams("put on a stream", stream, [&](const World& world, Streams& streams) -> Status {
     MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
     return streams.Copy(to, source, bytes, stream);
   });
 }
 
 int ShmemGetMemOnStream(void* dest, const void* source, std::size_t bytes, int pe, void* stream) {
-  return OnStreams("get on a stream", [&](const World& world, Streams& streams) -> Status {
+  return OnStreams("get on a stream", stream, [&](const World& world, Streams& streams) -> Status {
     MORI_ASSIGN_OR_RETURN(const std::byte* from, FindMapped(world, source, bytes, pe));
     return streams.Copy(dest, from, bytes, stream);
   });
@@ -62,7 +62,7 @@ int ShmemGetMemOnStream(void* dest, const void* source, std::size_t bytes, int p
 int ShmemPutMemSignalOnStream(void* dest, const void* source, std::size_t bytes,
                               std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
                               void* stream) {
-  return OnStreams("put-with-signal on a stream",
+  return OnStreams("put-with-signal on a stream", stream,
                    [&](const World& world, Streams& streams) -> Status {
                      MORI_RETURN_IF_ERROR(CheckSignal(world, sig_addr, op, pe));
                      MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
@@ -73,15 +73,16 @@ int ShmemPutMemSignalOnStream(void* dest, const void* source, std::size_t bytes,
 
 int ShmemSignalOpOnStream(std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
                           void* stream) {
-  return OnStreams("signal on a stream", [&](const World& world, Streams& streams) -> Status {
-    MORI_RETURN_IF_ERROR(CheckSignal(world, sig_addr, op, pe));
-    return streams.Signal(sig_addr, signal, op, pe, stream);
-  });
+  return OnStreams("signal on a stream", stream,
+                   [&](const World& world, Streams& streams) -> Status {
+                     MORI_RETURN_IF_ERROR(CheckSignal(world, sig_addr, op, pe));
+                     return streams.Signal(sig_addr, signal, op, pe, stream);
+                   });
 }
 
 int ShmemSignalWaitUntilOnStream(const std::uint64_t* sig_addr, Cmp cmp, std::uint64_t value,
                                  void* stream) {
-  return OnStreams("wait on a stream", [&](const World& world, Streams& streams) -> Status {
+  return OnStreams("wait on a stream", stream, [&](const World& world, Streams& streams) -> Status {
     if (static_cast<int>(cmp) < 0 || cmp > Cmp::kLe) {
       return Error(ErrorCode::kInvalidArgument, "comparison {} is unknown: 0 to 5",
                    static_cast<int>(cmp));
@@ -93,64 +94,69 @@ int ShmemSignalWaitUntilOnStream(const std::uint64_t* sig_addr, Cmp cmp, std::ui
 }
 
 int ShmemQuietOnStream(void* stream) {
-  return OnStreams("quiet on a stream",
+  return OnStreams("quiet on a stream", stream,
                    [&](const World&, Streams& streams) { return streams.Quiet(stream); });
 }
 
 int ShmemBarrierAllOnStream(void* stream) {
-  return OnStreams("barrier_all on a stream",
+  return OnStreams("barrier_all on a stream", stream,
                    [&](const World&, Streams& streams) { return streams.Meet(stream); });
 }
 
 int ShmemSyncAllOnStream(void* stream) {
-  return OnStreams("sync_all on a stream",
+  return OnStreams("sync_all on a stream", stream,
                    [&](const World&, Streams& streams) { return streams.Meet(stream); });
 }
 
 int ShmemBroadcastMemOnStream(void* dest, const void* source, std::size_t bytes, int root,
                               void* stream) {
-  return OnStreams("broadcast on a stream", [&](const World& world, Streams& streams) -> Status {
-    MORI_RETURN_IF_ERROR(CheckPe(world, root));
-    MORI_RETURN_IF_ERROR(CheckRange(world, dest, bytes));
-    return streams.Broadcast(dest, source, bytes, root, stream);
-  });
+  return OnStreams("broadcast on a stream", stream,
+                   [&](const World& world, Streams& streams) -> Status {
+                     MORI_RETURN_IF_ERROR(CheckPe(world, root));
+                     MORI_RETURN_IF_ERROR(CheckRange(world, dest, bytes));
+                     return streams.Broadcast(dest, source, bytes, root, stream);
+                   });
 }
 
 int ShmemFCollectMemOnStream(void* dest, const void* source, std::size_t bytes, void* stream) {
-  return OnStreams("fcollect on a stream", [&](const World& world, Streams& streams) -> Status {
-    MORI_ASSIGN_OR_RETURN(const std::uint64_t all, BytesOfAll(world, bytes));
-    MORI_RETURN_IF_ERROR(CheckRange(world, dest, all));
-    return streams.FCollect(dest, source, bytes, stream);
-  });
+  return OnStreams("fcollect on a stream", stream,
+                   [&](const World& world, Streams& streams) -> Status {
+                     MORI_ASSIGN_OR_RETURN(const std::uint64_t all, BytesOfAll(world, bytes));
+                     MORI_RETURN_IF_ERROR(CheckRange(world, dest, all));
+                     return streams.FCollect(dest, source, bytes, stream);
+                   });
 }
 
 int ShmemAllToAllMemOnStream(void* dest, const void* source, std::size_t bytes, void* stream) {
-  return OnStreams("alltoall on a stream", [&](const World& world, Streams& streams) -> Status {
-    MORI_ASSIGN_OR_RETURN(const std::uint64_t all, BytesOfAll(world, bytes));
-    MORI_RETURN_IF_ERROR(CheckRange(world, dest, all));
-    return streams.AllToAll(dest, source, bytes, stream);
-  });
+  return OnStreams("alltoall on a stream", stream,
+                   [&](const World& world, Streams& streams) -> Status {
+                     MORI_ASSIGN_OR_RETURN(const std::uint64_t all, BytesOfAll(world, bytes));
+                     MORI_RETURN_IF_ERROR(CheckRange(world, dest, all));
+                     return streams.AllToAll(dest, source, bytes, stream);
+                   });
 }
 
 int ShmemReduceOnStream(void* dest, const void* source, std::size_t count, ElementType type,
                         ReduceOp op, void* stream) {
-  return OnStreams("reduction on a stream", [&](const World& world, Streams& streams) -> Status {
-    const std::uint64_t element = ElementBytes(type);
-    if (element == 0 || static_cast<int>(op) < 0 || op > ReduceOp::kMax) {
-      return Error(ErrorCode::kInvalidArgument,
-                   "element type {} or operation {} is unknown: types 0 to 5, operations 0 to 2",
-                   static_cast<int>(type), static_cast<int>(op));
-    }
-    if (count > world.heap().bytes() / element) {
-      return Error(ErrorCode::kInvalidArgument, "{} elements of {} bytes are more than the heap",
-                   count, element);
-    }
-    for (const void* address : {static_cast<const void*>(dest), source}) {
-      MORI_RETURN_IF_ERROR(CheckWord(address, element));
-      MORI_RETURN_IF_ERROR(CheckRange(world, address, count * element));
-    }
-    return streams.Reduce(dest, source, count, type, op, stream);
-  });
+  return OnStreams(
+      "reduction on a stream", stream, [&](const World& world, Streams& streams) -> Status {
+        const std::uint64_t element = ElementBytes(type);
+        if (element == 0 || static_cast<int>(op) < 0 || op > ReduceOp::kMax) {
+          return Error(
+              ErrorCode::kInvalidArgument,
+              "element type {} or operation {} is unknown: types 0 to 5, operations 0 to 2",
+              static_cast<int>(type), static_cast<int>(op));
+        }
+        if (count > world.heap().bytes() / element) {
+          return Error(ErrorCode::kInvalidArgument,
+                       "{} elements of {} bytes are more than the heap", count, element);
+        }
+        for (const void* address : {static_cast<const void*>(dest), source}) {
+          MORI_RETURN_IF_ERROR(CheckWord(address, element));
+          MORI_RETURN_IF_ERROR(CheckRange(world, address, count * element));
+        }
+        return streams.Reduce(dest, source, count, type, op, stream);
+      });
 }
 
 }  // namespace mori::shmem

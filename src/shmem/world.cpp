@@ -19,6 +19,8 @@ namespace {
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::size_t kMaxText = 1024;
+/// How long what is left of a world waits for its device.
+constexpr std::chrono::milliseconds kPatienceAtEnd{1000};
 
 /// What all PEs must have alike.
 Settings SettingsOf(const Config& config, const DeviceRuntime& runtime) {
@@ -113,6 +115,12 @@ World::World(Config config, int rank, int size)
 World::~World() {
   *context_ = HostContext{};
   if (bootstrap_) bootstrap_->Observe(nullptr);
+  if (runtime_ == nullptr) return;
+  // What runs on the device after finalize has waited for it keeps its memory.
+  runtime_->SetPatience([](std::chrono::milliseconds so_far) {
+    return so_far < kPatienceAtEnd ? Status()
+                                   : Error(ErrorCode::kTimeout, "the device did not become idle");
+  });
 }
 
 Result<std::unique_ptr<World>> World::Create(const Result<Config>& config,
@@ -220,6 +228,7 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
     }
     board_->MarkLost(loss.rank);
   });
+  runtime_->SetPatience([this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); });
   FaultPoint("init: board shared");
   p2p_ = MakeP2pTransport(runtime_.get(), fd_exchange_.get(), node_pes_, rank_, size_);
   const auto agree = [this](const Status& mine) { return AgreeOnOutcome(mine); };
@@ -306,6 +315,13 @@ Status World::Lost(int pe) const {
 Status World::Health() const {
   const int lost = board_->FirstLost();
   return lost < 0 ? Status() : Lost(lost);
+}
+
+Status World::KeepsWaiting(std::chrono::milliseconds so_far) const {
+  MORI_RETURN_IF_ERROR(Health());
+  if (!config_.wait_timeout || so_far < *config_.wait_timeout) return Status();
+  return Error(ErrorCode::kTimeout, "no end within {:g} s (MORI_SHMEM_TIMEOUT)",
+               static_cast<double>(config_.wait_timeout->count()) / 1e3);
 }
 
 Status World::Dispute(const Board::Dispute& dispute, const char* call) const {

@@ -1,6 +1,7 @@
 // All that one PE holds between init and finalize.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -105,6 +106,8 @@ class World {
   void WarnOfAtomics() const;
   /// Returns once what this PE put on streams has happened.
   Status CompletePosted();
+  /// Whether a wait for the device goes on: not if a PE is lost, or it takes too long.
+  Status KeepsWaiting(std::chrono::milliseconds so_far) const;
   Status Dispute(const Board::Dispute& dispute, const char* call) const;
   Status Lost(int pe) const;
 

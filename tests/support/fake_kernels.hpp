@@ -21,6 +21,8 @@ class FakeKernels final : public DeviceKernels {
   unsigned processors = 4;   ///< multiprocessors
   bool is_broken = false;    ///< launches and copies fail
   int current = 0;           ///< calls of `OnDevice()` under way
+  void* captured = nullptr;  ///< the stream that is captured into a graph
+  bool passed = true;        ///< whether the device has come to all marks
 
   Result<Symbol> FindSymbol(void* module, const char* name) const override {
     return Symbol{module, std::string(name).size()};
@@ -45,12 +47,19 @@ class FakeKernels final : public DeviceKernels {
   Status CopyOnStream(void*, const void*, std::uint64_t bytes, void*) const override {
     return Note(fmt::format("copy {}", bytes), nullptr);
   }
-  Status Synchronize(void*) const override { return Status(); }
   void* own_stream() const override { return const_cast<FakeKernels*>(this); }
+  Status SynchronizeOwn() const override { return Status(); }
+  bool IsCaptured(void* stream) const override { return stream != nullptr && stream == captured; }
   unsigned multiprocessors() const override { return processors; }
-  Status NotePosted(void*) override { return Note("posted", nullptr); }
+  Status NotePosted(void*, const char*) override { return Note("posted", nullptr); }
   Status AwaitPosted() override { return Note("await", nullptr); }
   Status AwaitDevice() const override { return Status(); }
+  /// A mark that the device has come to once `passed` is set.
+  Result<std::shared_ptr<DeviceMark>> Mark() const override {
+    if (captured != nullptr) return Error(ErrorCode::kUnsupported, "a graph is captured");
+    const_cast<FakeKernels*>(this)->calls.emplace_back("mark");
+    return std::shared_ptr<DeviceMark>(std::make_shared<FakeMark>(this));
+  }
   Status ZeroIfHolds(void*, const void*, std::uint64_t) const override { return Status(); }
   Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t) override {
     return std::shared_ptr<void>(memory, [](void*) {});
@@ -63,6 +72,19 @@ class FakeKernels final : public DeviceKernels {
   }
 
  private:
+  class FakeMark final : public DeviceMark {
+   public:
+    explicit FakeMark(const FakeKernels* device) : device_(device) {}
+    bool HasPassed() const override { return device_->passed; }
+    Status Await(std::string_view what) const override {
+      if (device_->passed) return Status();
+      return Error(ErrorCode::kTimeout, "waited for {}", what);
+    }
+
+   private:
+    const FakeKernels* device_;
+  };
+
   static std::string Name(const Kernel& kernel) {
     return *static_cast<std::string*>(kernel.function);
   }

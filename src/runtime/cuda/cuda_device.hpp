@@ -1,15 +1,20 @@
 // A CUDA device and its primary context.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <string>
 
 #include "runtime/cuda/driver.hpp"
+#include "runtime/device_kernels.hpp"
+#include "runtime/patience.hpp"
 
 namespace mori::shmem {
 
 /// A device's primary context, and a stream of our own for copies. Shared by all memory and
 /// mappings of a runtime, so that it outlives them.
-class CudaDevice {
+class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
  public:
   static Result<std::shared_ptr<CudaDevice>> Open(const cuda::Driver* driver, int ordinal);
   ~CudaDevice();
@@ -25,33 +30,49 @@ class CudaDevice {
   /// Whether somebody has reset the device (cudaDeviceReset), or the driver has ended: streams,
   /// events, modules and memory of the context are gone, and their handles must not be used.
   bool IsGone() const;
+
+  /// Of all waits from now on. Thread-safe.
+  void SetPatience(Patience patience);
+  /// Asks `query`, a call of the driver, until it gives another answer than "not ready". Says after
+  /// some seconds what is waited for: `what()`, a noun.
+  /// @return the driver's error, or that of the patience, with `what()`
+  Status WaitWhile(const std::function<cuda::Code()>& query,
+                   const std::function<std::string()>& what) const;
+  /// Waits for our own stream.
+  Status AwaitStream(std::string_view what) const;
   /// Waits for what this process has launched on the device; for nothing if that is gone.
   Status Await() const;
+  /// A mark behind all that. Before CUDA 12.5 it waits for it.
+  /// @return kUnsupported while a graph is captured in the context, whose capture the driver then
+  /// ends
+  Result<std::shared_ptr<DeviceMark>> Mark() const;
 
   /// The device is the calling thread's current one while this exists; the former one is
-  /// afterwards.
+  /// afterwards. What it calls meanwhile is none of the thread's, or another thread's, captures of
+  /// a graph; unless it `kPosts` on a stream of the program, which may be captured.
   class Use {
    public:
-    explicit Use(const CudaDevice& device) : driver_(device.driver()) {
-      cuda::Context current = nullptr;  // mostly it is current already, and this is cheaper
-      if (driver_.context_current(&current) == cuda::kSuccess && current == device.context_) return;
-      is_pushed_ = driver_.context_push(device.context_) == cuda::kSuccess;
-    }
-    ~Use() {
-      cuda::Context popped = nullptr;
-      if (is_pushed_) driver_.context_pop(&popped);
-    }
+    enum class For { kItself, kPosts };
+    explicit Use(const CudaDevice& device, For purpose = For::kItself);
+    ~Use();
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
+    /// Why the device is not current: nothing may be called.
+    const Status& status() const { return status_; }
 
    private:
     const cuda::Driver& driver_;
     bool is_pushed_ = false;
+    bool is_exchanged_ = false;
+    int mode_ = cuda::kCaptureModeRelaxed;  ///< the thread's own, once it is exchanged
+    Status status_;
   };
 
  private:
   CudaDevice(const cuda::Driver* driver, int ordinal, cuda::Device device)
       : driver_(driver), ordinal_(ordinal), device_(device) {}
+
+  std::shared_ptr<const Patience> patience() const;
 
   const cuda::Driver* driver_;
   int ordinal_;
@@ -59,6 +80,8 @@ class CudaDevice {
   cuda::Context context_ = nullptr;
   unsigned long long context_id_ = 0;
   cuda::Stream stream_ = nullptr;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Patience> patience_ = std::make_shared<Patience>();
 };
 
 }  // namespace mori::shmem

@@ -46,7 +46,7 @@ class Allocation {
   ~Allocation() {
     if (device_->IsGone()) return;  // and the memory with it
     const CudaDevice::Use use(*device_);
-    device_->driver().memory_free(address_);
+    if (use.status().ok()) device_->driver().memory_free(address_);
   }
   Allocation(const Allocation&) = delete;
   Allocation& operator=(const Allocation&) = delete;
@@ -110,6 +110,7 @@ class OwnMemory final : public DeviceMemory {
     record.number = number_;
     record.bytes = bytes();
     const CudaDevice::Use use(device);
+    MORI_RETURN_IF_ERROR(use.status());
     MORI_RETURN_IF_ERROR(device.driver().Check(
         device.driver().ipc_get(&record.handle, allocation_->address()),
         fmt::format("export {} of device memory by CUDA IPC", FormatByteSize(bytes()))));
@@ -134,9 +135,11 @@ class OpenedMemory final : public DeviceMemory {
       : device_(std::move(device)), address_(address), bytes_(bytes) {}
   ~OpenedMemory() override {
     if (device_->IsGone()) return;
-    static_cast<void>(device_->Await());  // what was launched on it may still be under way
+    // What was launched on it may still be under way; if it does not end, it keeps the memory.
+    const Status idle = device_->Await();
+    if (idle.code() == ErrorCode::kTimeout || idle.code() == ErrorCode::kPeerLost) return;
     const CudaDevice::Use use(*device_);
-    device_->driver().ipc_close(address_);
+    if (use.status().ok()) device_->driver().ipc_close(address_);
   }
   OpenedMemory(const OpenedMemory&) = delete;
   OpenedMemory& operator=(const OpenedMemory&) = delete;
@@ -162,6 +165,7 @@ Result<std::unique_ptr<DeviceMemory>> ImportOwn(std::shared_ptr<CudaDevice> devi
   if (allocation->device().device() == device->device()) device = nullptr;
   if (device != nullptr) {
     const CudaDevice::Use use(*device);
+    MORI_RETURN_IF_ERROR(use.status());
     const cuda::Code enabled =
         device->driver().enable_peer_access(allocation->device().context(), 0);
     if (enabled != cuda::kErrorPeerAccessAlreadyEnabled) {
@@ -180,6 +184,7 @@ Result<std::unique_ptr<DeviceMemory>> AllocateForIpc(std::shared_ptr<CudaDevice>
                                                      std::uint64_t bytes,
                                                      const std::string& bus_id) {
   const CudaDevice::Use use(*device);
+  MORI_RETURN_IF_ERROR(use.status());
   DevicePointer address = 0;
   MORI_RETURN_IF_ERROR(
       device->driver().Check(device->driver().memory_allocate(&address, bytes),
@@ -202,6 +207,7 @@ Result<std::unique_ptr<DeviceMemory>> ImportByIpc(std::shared_ptr<CudaDevice> de
   }
   if (record.process == ProcessToken()) return ImportOwn(std::move(device), record);
   const CudaDevice::Use use(*device);
+  MORI_RETURN_IF_ERROR(use.status());
   DevicePointer address = 0;
   MORI_RETURN_IF_ERROR(device->driver().Check(
       device->driver().ipc_open(&address, record.handle, cuda::kIpcLazyEnablePeerAccess),

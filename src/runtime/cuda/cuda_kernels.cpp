@@ -9,6 +9,8 @@ using cuda::DevicePointer;
 
 namespace {
 
+using Use = CudaDevice::Use;
+
 constexpr std::uint64_t kPageBytes = 4096;
 
 DevicePointer Address(const void* pointer) { return reinterpret_cast<DevicePointer>(pointer); }
@@ -23,13 +25,21 @@ Result<std::unique_ptr<CudaKernels>> CudaKernels::Create(std::shared_ptr<CudaDev
                                          kernels->device_->device()),
       "count a device's multiprocessors"));
   kernels->multiprocessors_ = static_cast<unsigned>(std::max(count, 1));
+  MORI_RETURN_IF_ERROR(kernels->driver().Check(
+      kernels->driver().driver_version(&kernels->driver_version_), "ask for the driver's version"));
   return kernels;
 }
 
 CudaKernels::~CudaKernels() {
   if (device_->IsGone()) return;
-  const CudaDevice::Use use(*device_);
-  for (const auto& [stream, posted] : posted_) driver().event_destroy(posted.event);
+  // What still runs keeps its modules: the device has an error of its own, or goes with the
+  // process.
+  const Status idle = device_->Await();
+  const bool still_runs = idle.code() == ErrorCode::kTimeout || idle.code() == ErrorCode::kPeerLost;
+  const Use use(*device_);
+  if (!use.status().ok() || still_runs) return;
+  for (const auto& [id, posted] : posted_) driver().event_destroy(posted.event);
+  for (cuda::Event event : spare_events_) driver().event_destroy(event);
   for (cuda::Module module : modules_) driver().module_unload(module);
 }
 
@@ -39,7 +49,8 @@ Result<DeviceKernels::Symbol> CudaKernels::FindIn(Container container, const cha
                                                                      Container, const char*),
                                                   const char* name) const {
   if (container == nullptr) return Error(ErrorCode::kInvalidArgument, "the {} is null", kind);
-  const CudaDevice::Use use(*device_);
+  const Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
   DevicePointer address = 0;
   std::size_t bytes = 0;
   const cuda::Code result = find(&address, &bytes, container, name);
@@ -63,7 +74,8 @@ Result<DeviceKernels::Symbol> CudaKernels::FindSymbolInLibrary(void* library,
 }
 
 Result<void*> CudaKernels::LoadModule(const void* image) {
-  const CudaDevice::Use use(*device_);
+  const Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
   cuda::Module module = nullptr;
   MORI_RETURN_IF_ERROR(driver().Check(driver().module_load(&module, image), "load kernels"));
   const std::lock_guard lock(mutex_);
@@ -72,7 +84,8 @@ Result<void*> CudaKernels::LoadModule(const void* image) {
 }
 
 Result<DeviceKernels::Kernel> CudaKernels::FindKernel(void* module, const char* name) const {
-  const CudaDevice::Use use(*device_);
+  const Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
   cuda::Function function = nullptr;
   MORI_RETURN_IF_ERROR(
       driver().Check(driver().module_function(&function, static_cast<cuda::Module>(module), name),
@@ -86,7 +99,8 @@ Result<DeviceKernels::Kernel> CudaKernels::FindKernel(void* module, const char* 
 
 Status CudaKernels::Launch(const Kernel& kernel, unsigned blocks, unsigned threads,
                            void** arguments, void* stream) const {
-  const CudaDevice::Use use(*device_);
+  const Use use(*device_, Use::For::kPosts);
+  MORI_RETURN_IF_ERROR(use.status());
   return driver().Check(
       driver().launch(static_cast<cuda::Function>(kernel.function), blocks, 1, 1, threads, 1, 1, 0,
                       static_cast<cuda::Stream>(stream), arguments, nullptr),
@@ -95,8 +109,12 @@ Status CudaKernels::Launch(const Kernel& kernel, unsigned blocks, unsigned threa
 
 Status CudaKernels::LaunchEarly(const Kernel& kernel, unsigned blocks, unsigned threads,
                                 void** arguments, void* stream) const {
-  if (!kernel.can_start_early) return Launch(kernel, blocks, threads, arguments, stream);
-  const CudaDevice::Use use(*device_);
+  if (!kernel.can_start_early ||
+      (driver_version_ < cuda::kVersionOfEarlyCapture && IsCaptured(stream))) {
+    return Launch(kernel, blocks, threads, arguments, stream);
+  }
+  const Use use(*device_, Use::For::kPosts);
+  MORI_RETURN_IF_ERROR(use.status());
   cuda::LaunchAttribute early;
   early.id = cuda::kLaunchProgrammaticSerialization;
   early.value[0] = 1;
@@ -114,58 +132,108 @@ Status CudaKernels::LaunchEarly(const Kernel& kernel, unsigned blocks, unsigned 
 Status CudaKernels::CopyOnStream(void* to, const void* from, std::uint64_t bytes,
                                  void* stream) const {
   if (bytes == 0) return Status();
-  const CudaDevice::Use use(*device_);
+  const Use use(*device_, Use::For::kPosts);
+  MORI_RETURN_IF_ERROR(use.status());
   return driver().Check(
       driver().copy_async(Address(to), Address(from), bytes, static_cast<cuda::Stream>(stream)),
       fmt::format("copy {} bytes on a stream", bytes));
 }
 
-Status CudaKernels::Synchronize(void* stream) const {
-  const CudaDevice::Use use(*device_);
-  return driver().Check(driver().stream_synchronize(static_cast<cuda::Stream>(stream)),
-                        "wait for a stream");
+Status CudaKernels::SynchronizeOwn() const {
+  const Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
+  return device_->AwaitStream("a kernel of the library");
 }
 
-Status CudaKernels::NotePosted(void* stream) {
-  const CudaDevice::Use use(*device_);
+bool CudaKernels::IsCaptured(void* stream) const {
+  const Use use(*device_, Use::For::kPosts);
+  int capture = cuda::kCaptureNone;
+  // An error: another stream is captured, which this one, the default stream, waits for.
+  return use.status().ok() && (driver().stream_is_capturing(static_cast<cuda::Stream>(stream),
+                                                            &capture) != cuda::kSuccess ||
+                               capture != cuda::kCaptureNone);
+}
+
+Result<cuda::Event> CudaKernels::SpareEvent() {
+  cuda::Event event = nullptr;
+  if (!spare_events_.empty()) {
+    event = spare_events_.back();
+    spare_events_.pop_back();
+    return event;
+  }
+  MORI_RETURN_IF_ERROR(
+      driver().Check(driver().event_create(&event, cuda::kEventDisableTiming), "make an event"));
+  return event;
+}
+
+Status CudaKernels::NotePosted(void* stream, const char* call) {
+  const Use use(*device_, Use::For::kPosts);
+  MORI_RETURN_IF_ERROR(use.status());
   auto* const handle = static_cast<cuda::Stream>(stream);
   int capture = 0;
   MORI_RETURN_IF_ERROR(
       driver().Check(driver().stream_is_capturing(handle, &capture), "look at a stream"));
   if (capture != cuda::kCaptureNone) return Status();
+  unsigned long long id = 0;
+  MORI_RETURN_IF_ERROR(driver().Check(driver().stream_id(handle, &id), "identify a stream"));
   const std::lock_guard lock(mutex_);
-  Posted& posted = posted_[stream];
+  Posted& posted = posted_[id];
+  posted.stream = stream;
+  posted.call = call;
   if (posted.event == nullptr) {
-    MORI_RETURN_IF_ERROR(driver().Check(
-        driver().event_create(&posted.event, cuda::kEventDisableTiming), "make an event"));
+    auto event = SpareEvent();
+    if (!event.ok()) {
+      posted_.erase(id);
+      return event.status();
+    }
+    posted.event = *event;
   }
-  posted.is_awaited = true;
   return driver().Check(driver().event_record(posted.event, handle), "record an event");
 }
 
+void CudaKernels::PutBack(PostedById posted) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, one] : posted) {
+    if (!posted_.emplace(id, one).second) spare_events_.push_back(one.event);
+  }
+}
+
 Status CudaKernels::AwaitPosted() {
-  // Other threads may post meanwhile: what this one waits for may need it.
-  std::vector<cuda::Event> awaited;
+  // Without the lock: others may post meanwhile, and what this thread waits for may need it.
+  PostedById awaited;
   {
     const std::lock_guard lock(mutex_);
-    for (auto& [stream, posted] : posted_) {
-      if (posted.is_awaited) awaited.push_back(posted.event);
-      posted.is_awaited = false;
-    }
+    awaited.swap(posted_);
   }
   if (awaited.empty()) return Status();
   if (device_->IsGone()) return Error(ErrorCode::kSystem, "the device has been reset");
-  const CudaDevice::Use use(*device_);
-  for (cuda::Event event : awaited) {
-    MORI_RETURN_IF_ERROR(
-        driver().Check(driver().event_synchronize(event), "wait for what was posted on a stream"));
+  const Use use(*device_);
+  Status waited = use.status();
+  while (waited.ok() && !awaited.empty()) {
+    const Posted next = awaited.begin()->second;
+    waited = device_->WaitWhile([&] { return driver().event_query(next.event); },
+                                [&] {
+                                  return fmt::format("stream {}, on which the last call was {}",
+                                                     next.stream, next.call);
+                                });
+    if (!waited.ok()) break;
+    awaited.erase(awaited.begin());
+    const std::lock_guard lock(mutex_);
+    spare_events_.push_back(next.event);
   }
-  return Status();
+  // After a fault of the device there is nothing more to wait for, and each call would tell it.
+  if (waited.code() == ErrorCode::kTimeout || waited.code() == ErrorCode::kPeerLost) {
+    PutBack(std::move(awaited));
+  } else if (use.status().ok()) {
+    for (const auto& [id, posted] : awaited) driver().event_destroy(posted.event);
+  }
+  return waited;
 }
 
 Status CudaKernels::ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const {
   if (device_->IsGone()) return Status();
-  const CudaDevice::Use use(*device_);
+  const Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
   unsigned type = 0;
   if (driver().pointer_attribute(&type, cuda::kPointerMemoryType, Address(address)) !=
           cuda::kSuccess ||
@@ -177,15 +245,16 @@ Status CudaKernels::ZeroIfHolds(void* address, const void* expected, std::uint64
   const auto* const what = "look at a variable of a module";
   MORI_RETURN_IF_ERROR(driver().Check(
       driver().copy_from_device(found.data(), Address(address), bytes, device_->stream()), what));
-  MORI_RETURN_IF_ERROR(Synchronize(device_->stream()));
+  MORI_RETURN_IF_ERROR(device_->AwaitStream(what));
   if (std::memcmp(found.data(), expected, bytes) != 0) return Status();
   MORI_RETURN_IF_ERROR(
       driver().Check(driver().fill(Address(address), 0, bytes, device_->stream()), what));
-  return Synchronize(device_->stream());
+  return device_->AwaitStream(what);
 }
 
 Result<std::shared_ptr<void>> CudaKernels::MapHost(void* memory, std::uint64_t bytes) {
-  const CudaDevice::Use use(*device_);
+  const Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
   const auto start = reinterpret_cast<std::uintptr_t>(memory) / kPageBytes * kPageBytes;
   const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(memory) - start;
   const std::uint64_t length = (offset + bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
@@ -196,8 +265,8 @@ Result<std::shared_ptr<void>> CudaKernels::MapHost(void* memory, std::uint64_t b
                      "map memory of the host for kernels"));
   const std::shared_ptr<void> registered(pages, [device = device_](void* at) {
     if (device->IsGone()) return;
-    const CudaDevice::Use use_device(*device);
-    device->driver().host_unregister(at);
+    const Use use_device(*device);
+    if (use_device.status().ok()) device->driver().host_unregister(at);
   });
   DevicePointer address = 0;
   MORI_RETURN_IF_ERROR(driver().Check(driver().host_device_pointer(&address, pages, 0),
@@ -207,8 +276,8 @@ Result<std::shared_ptr<void>> CudaKernels::MapHost(void* memory, std::uint64_t b
 
 void CudaKernels::OnDevice(const std::function<void()>& call) const {
   if (device_->IsGone()) return;
-  const CudaDevice::Use use(*device_);
-  call();
+  const Use use(*device_);
+  if (use.status().ok()) call();
 }
 
 }  // namespace mori::shmem

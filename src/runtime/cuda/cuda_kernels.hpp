@@ -28,12 +28,14 @@ class CudaKernels final : public DeviceKernels {
   Status LaunchEarly(const Kernel& kernel, unsigned blocks, unsigned threads, void** arguments,
                      void* stream) const override;
   Status CopyOnStream(void* to, const void* from, std::uint64_t bytes, void* stream) const override;
-  Status Synchronize(void* stream) const override;
   void* own_stream() const override { return device_->stream(); }
+  Status SynchronizeOwn() const override;
+  bool IsCaptured(void* stream) const override;
   unsigned multiprocessors() const override { return multiprocessors_; }
-  Status NotePosted(void* stream) override;
+  Status NotePosted(void* stream, const char* call) override;
   Status AwaitPosted() override;
   Status AwaitDevice() const override { return device_->Await(); }
+  Result<std::shared_ptr<DeviceMark>> Mark() const override { return device_->Mark(); }
   Status ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const override;
   Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t bytes) override;
   void OnDevice(const std::function<void()>& call) const override;
@@ -51,15 +53,26 @@ class CudaKernels final : public DeviceKernels {
 
   std::shared_ptr<CudaDevice> device_;
   unsigned multiprocessors_ = 0;
+  int driver_version_ = 0;
   std::vector<cuda::Module> modules_;
 
-  /// By stream: an event behind what was posted last, and whether anybody has yet to wait for it.
+  /// An event behind what a call has put on a stream last.
   struct Posted {
     cuda::Event event = nullptr;
-    bool is_awaited = false;
+    void* stream = nullptr;
+    const char* call = "";
   };
+  using PostedById = std::map<unsigned long long, Posted>;
+
+  Result<cuda::Event> SpareEvent();  ///< needs the lock
+  /// Those that were not waited for, to be waited for again unless something came behind them.
+  void PutBack(PostedById posted);
+
   std::mutex mutex_;
-  std::map<void*, Posted> posted_;
+  /// By the driver's number of the stream: one handle means a stream of each thread
+  /// (CU_STREAM_PER_THREAD), and handles come again.
+  PostedById posted_;
+  std::vector<cuda::Event> spare_events_;
 };
 
 }  // namespace mori::shmem

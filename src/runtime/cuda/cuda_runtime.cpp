@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <vector>
 
+#include "base/log.hpp"
 #include "runtime/cuda/cuda_ipc.hpp"
 
 namespace mori::shmem {
@@ -26,6 +29,7 @@ class CudaMemory final : public DeviceMemory {
 
   Result<UniqueFd> Export() const override {
     const CudaDevice::Use use(*device_);
+    MORI_RETURN_IF_ERROR(use.status());
     const Driver& driver = device_->driver();
     int fd = -1;
     MORI_RETURN_IF_ERROR(
@@ -40,17 +44,97 @@ class CudaMemory final : public DeviceMemory {
   std::uint64_t bytes_;
 };
 
+}  // namespace
+
+/// Unmaps memory behind the kernels that may use it: at once where the device is idle, otherwise
+/// when somebody asks again. A free that waited for them could wait for ever: they may wait for a
+/// kernel that another PE launches when it comes back from the same free. Thread-safe.
+class CudaUnmapper {
+ public:
+  explicit CudaUnmapper(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
+
+  Status Unmap(DevicePointer address, std::uint64_t bytes) {
+    MORI_RETURN_IF_ERROR(Settle(false, 0, UINT64_MAX));
+    MORI_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceMark> mark, device_->Mark());
+    for (int looks = 0; looks < kLooks; ++looks) {
+      if (mark->HasPassed()) return UnmapNow(address, bytes);
+    }
+    const std::lock_guard lock(mutex_);
+    put_off_.push_back({address, bytes, mark});
+    return Status();
+  }
+  /// Unmaps what was put off in [address, address + bytes); with `waits`, all of it.
+  Status Settle(bool waits, DevicePointer address, std::uint64_t bytes) {
+    std::vector<PutOff> due;
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto at = put_off_.begin(); at != put_off_.end();) {
+        const bool is_meant = at->address - address < bytes || address - at->address < at->bytes;
+        if (!is_meant || (!waits && !at->mark->HasPassed())) {
+          ++at;
+          continue;
+        }
+        due.push_back(std::move(*at));
+        at = put_off_.erase(at);
+      }
+    }
+    Status outcome;
+    for (PutOff& one : due) {
+      Status settled = one.mark->Await("kernels that may use memory which was freed");
+      if (settled.code() == ErrorCode::kTimeout || settled.code() == ErrorCode::kPeerLost) {
+        const std::lock_guard lock(mutex_);
+        put_off_.push_back(std::move(one));
+      } else if (const Status unmapped = UnmapNow(one.address, one.bytes); settled.ok()) {
+        settled = unmapped;
+      }
+      if (outcome.ok()) outcome = settled;
+    }
+    return outcome;
+  }
+  Status SettleAll() { return Settle(true, 0, UINT64_MAX); }
+
+ private:
+  struct PutOff {
+    DevicePointer address;
+    std::uint64_t bytes;
+    std::shared_ptr<DeviceMark> mark;
+  };
+  /// Of an idle device, until it has come to a mark: some milliseconds at most.
+  static constexpr int kLooks = 1000;
+
+  Status UnmapNow(DevicePointer address, std::uint64_t bytes) const {
+    const CudaDevice::Use use(*device_);
+    MORI_RETURN_IF_ERROR(use.status());
+    return device_->driver().Check(device_->driver().unmap(address, bytes),
+                                   fmt::format("unmap {}", FormatByteSize(bytes)));
+  }
+
+  std::shared_ptr<CudaDevice> device_;
+  std::mutex mutex_;
+  std::vector<PutOff> put_off_;
+};
+
+namespace {
+
 class CudaRange final : public AddressRange {
  public:
-  CudaRange(std::shared_ptr<CudaDevice> device, DevicePointer base, std::uint64_t bytes)
-      : device_(std::move(device)), base_(base), bytes_(bytes) {}
+  CudaRange(std::shared_ptr<CudaDevice> device, std::shared_ptr<CudaUnmapper> unmapper,
+            DevicePointer base, std::uint64_t bytes)
+      : device_(std::move(device)), unmapper_(std::move(unmapper)), base_(base), bytes_(bytes) {}
   ~CudaRange() override {
-    std::optional<CudaDevice::Use> use;
-    if (!mapped_.empty() && !device_->IsGone()) {
-      use.emplace(*device_);
-      // Work that was launched on the memory may still be under way, a barrier for example.
-      device_->driver().context_synchronize();
+    if (!device_->IsGone()) {
+      // Work that was launched on the memory may still be under way, a barrier for example. What
+      // does not end keeps its memory, which then goes with the process.
+      Status idle = unmapper_->Settle(true, base_, bytes_);
+      if (idle.ok() && !mapped_.empty()) idle = device_->Await();
+      if (idle.code() == ErrorCode::kTimeout || idle.code() == ErrorCode::kPeerLost) {
+        LogWarn("{} of addresses stay mapped on CUDA device {}: {}", FormatByteSize(bytes_),
+                device_->ordinal(), idle.message());
+        return;
+      }
     }
+    std::optional<CudaDevice::Use> use;
+    if (!mapped_.empty() && !device_->IsGone()) use.emplace(*device_);
     for (const auto& [offset, bytes] : mapped_) device_->driver().unmap(base_ + offset, bytes);
     device_->driver().address_free(base_, bytes_);
   }
@@ -61,7 +145,9 @@ class CudaRange final : public AddressRange {
   std::uint64_t bytes() const override { return bytes_; }
 
   Status Map(std::uint64_t offset, const DeviceMemory& memory) override {
+    MORI_RETURN_IF_ERROR(unmapper_->Settle(true, base_ + offset, memory.bytes()));
     const CudaDevice::Use use(*device_);
+    MORI_RETURN_IF_ERROR(use.status());
     const Driver& driver = device_->driver();
     const auto handle = static_cast<const CudaMemory&>(memory).handle();
     const auto what = [&] { return fmt::format("map {}", FormatByteSize(memory.bytes())); };
@@ -80,14 +166,10 @@ class CudaRange final : public AddressRange {
   }
 
   Status Unmap(std::uint64_t offset, std::uint64_t bytes, bool) override {
-    // Work that was launched on the memory may still be under way.
-    MORI_RETURN_IF_ERROR(device_->Await());
-    const CudaDevice::Use use(*device_);
-    const Driver& driver = device_->driver();
+    if (device_->IsGone()) return Error(ErrorCode::kSystem, "the device has been reset");
     for (auto at = mapped_.lower_bound(offset);
          at != mapped_.end() && at->first < offset + bytes;) {
-      MORI_RETURN_IF_ERROR(driver.Check(driver.unmap(base_ + at->first, at->second),
-                                        fmt::format("unmap {}", FormatByteSize(at->second))));
+      MORI_RETURN_IF_ERROR(unmapper_->Unmap(base_ + at->first, at->second));
       at = mapped_.erase(at);
     }
     return Status();
@@ -95,6 +177,7 @@ class CudaRange final : public AddressRange {
 
  private:
   std::shared_ptr<CudaDevice> device_;
+  std::shared_ptr<CudaUnmapper> unmapper_;
   DevicePointer base_;
   std::uint64_t bytes_;
   std::map<std::uint64_t, std::uint64_t> mapped_;  ///< offset and length of each mapping
@@ -115,6 +198,7 @@ Result<std::unique_ptr<DeviceRuntime>> CudaRuntime::Create(const Config& config)
   }
   MORI_ASSIGN_OR_RETURN(auto device, CudaDevice::Open(driver, ordinal));
   std::unique_ptr<CudaRuntime> runtime(new CudaRuntime(std::move(device)));
+  runtime->unmapper_ = std::make_shared<CudaUnmapper>(runtime->device_);
   MORI_RETURN_IF_ERROR(runtime->Examine());
   MORI_RETURN_IF_ERROR(runtime->ChooseSharing(config.gpu_sharing));
   MORI_ASSIGN_OR_RETURN(runtime->kernels_, CudaKernels::Create(runtime->device_));
@@ -124,6 +208,7 @@ Result<std::unique_ptr<DeviceRuntime>> CudaRuntime::Create(const Config& config)
 Status CudaRuntime::Examine() {
   const Driver& driver = device_->driver();
   const CudaDevice::Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
   const cuda::Device device = device_->device();
   std::array<char, 256> text{};
   MORI_RETURN_IF_ERROR(driver.Check(
@@ -150,9 +235,21 @@ std::optional<bool> CudaRuntime::HasAtomicsOn(const std::string& identity) const
   return has_atomics != 0;
 }
 
+std::optional<bool> CudaRuntime::CanReach(const std::string& identity) const {
+  const Driver& driver = device_->driver();
+  cuda::Device other = 0;
+  int can_reach = 0;
+  if (driver.device_by_bus_id(&other, identity.c_str()) != cuda::kSuccess) return std::nullopt;
+  if (other == device_->device()) return true;
+  if (driver.can_access_peer(&can_reach, device_->device(), other) != cuda::kSuccess)
+    return std::nullopt;
+  return can_reach != 0;
+}
+
 Status CudaRuntime::ChooseSharing(GpuSharing wanted) {
   const Driver& driver = device_->driver();
   const CudaDevice::Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
   bool can_share_fds = true;
   for (const int attribute : {cuda::kAttributeVmmSupported, cuda::kAttributePosixFdSupported}) {
     int is_supported = 0;
@@ -196,13 +293,18 @@ std::string CudaRuntime::DescribeHeapType(HeapType type) const {
 Result<std::unique_ptr<DeviceMemory>> CudaRuntime::Allocate(std::uint64_t bytes, HeapType) {
   if (sharing_ == GpuSharing::kIpc) return AllocateForIpc(device_, bytes, bus_id_);
   const CudaDevice::Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
   const Driver& driver = device_->driver();
   const cuda::AllocationProperties properties = device_->Properties();
   cuda::MemoryHandle handle = 0;
+  cuda::Code created = driver.memory_create(&handle, bytes, &properties, 0);
+  if (created == cuda::kErrorOutOfMemory) {  // freed memory may still be mapped
+    MORI_RETURN_IF_ERROR(unmapper_->SettleAll());
+    created = driver.memory_create(&handle, bytes, &properties, 0);
+  }
   MORI_RETURN_IF_ERROR(
-      driver.Check(driver.memory_create(&handle, bytes, &properties, 0),
-                   fmt::format("create {} of memory on CUDA device {} ({})", FormatByteSize(bytes),
-                               device_->ordinal(), bus_id_)));
+      driver.Check(created, fmt::format("create {} of memory on CUDA device {} ({})",
+                                        FormatByteSize(bytes), device_->ordinal(), bus_id_)));
   return std::unique_ptr<DeviceMemory>(std::make_unique<CudaMemory>(device_, handle, bytes));
 }
 
@@ -210,6 +312,7 @@ Result<std::unique_ptr<DeviceMemory>> CudaRuntime::Import(UniqueFd descriptor,
                                                           std::uint64_t bytes) {
   if (sharing_ == GpuSharing::kIpc) return ImportByIpc(device_, std::move(descriptor), bytes);
   const CudaDevice::Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
   const Driver& driver = device_->driver();
   cuda::MemoryHandle handle = 0;
   auto* descriptor_as_pointer =
@@ -223,22 +326,25 @@ Result<std::unique_ptr<DeviceMemory>> CudaRuntime::Import(UniqueFd descriptor,
 Result<std::unique_ptr<AddressRange>> CudaRuntime::Reserve(std::uint64_t bytes,
                                                            std::uint64_t alignment) {
   const CudaDevice::Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
   const Driver& driver = device_->driver();
   DevicePointer base = 0;
   MORI_RETURN_IF_ERROR(driver.Check(driver.address_reserve(&base, bytes, alignment, 0, 0),
                                     fmt::format("reserve {} of addresses", FormatByteSize(bytes))));
-  return std::unique_ptr<AddressRange>(std::make_unique<CudaRange>(device_, base, bytes));
+  return std::unique_ptr<AddressRange>(
+      std::make_unique<CudaRange>(device_, unmapper_, base, bytes));
 }
 
 Status CudaRuntime::Copy(void* to, const void* from, std::uint64_t bytes) const {
   const CudaDevice::Use use(*device_);
+  MORI_RETURN_IF_ERROR(use.status());
   const Driver& driver = device_->driver();
   const std::string what = fmt::format("copy {} bytes", bytes);
   MORI_RETURN_IF_ERROR(driver.Check(
       driver.copy_async(reinterpret_cast<DevicePointer>(to), reinterpret_cast<DevicePointer>(from),
                         bytes, device_->stream()),
       what));
-  return driver.Check(driver.stream_synchronize(device_->stream()), what);
+  return device_->AwaitStream(what);
 }
 
 }  // namespace mori::shmem

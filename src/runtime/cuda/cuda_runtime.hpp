@@ -10,6 +10,8 @@
 
 namespace mori::shmem {
 
+class CudaUnmapper;
+
 class CudaRuntime final : public DeviceRuntime {
  public:
   /// On the calling thread's current device, or the local rank of `config` modulo the number of
@@ -34,6 +36,8 @@ class CudaRuntime final : public DeviceRuntime {
                                                 std::uint64_t alignment) override;
   Status Copy(void* to, const void* from, std::uint64_t bytes) const override;
   std::optional<bool> HasAtomicsOn(const std::string& identity) const override;
+  std::optional<bool> CanReach(const std::string& identity) const override;
+  void SetPatience(Patience patience) override { device_->SetPatience(std::move(patience)); }
   DeviceKernels* kernels() const override { return kernels_.get(); }
 
  private:
@@ -42,6 +46,7 @@ class CudaRuntime final : public DeviceRuntime {
   Status ChooseSharing(GpuSharing wanted);
 
   std::shared_ptr<CudaDevice> device_;
+  std::shared_ptr<CudaUnmapper> unmapper_;
   std::unique_ptr<CudaKernels> kernels_;
   std::string name_;
   std::string bus_id_;

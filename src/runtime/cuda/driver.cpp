@@ -21,6 +21,10 @@ Result<const Driver*> Open() {
   }
   MORI_CUDA_DRIVER_FUNCTIONS(MORI_CUDA_OPEN)
 #undef MORI_CUDA_OPEN
+#define MORI_CUDA_OPEN_LATER(field, name, arguments) \
+  driver.field = reinterpret_cast<decltype(driver.field)>(::dlsym(library, name));
+  MORI_CUDA_LATER_DRIVER_FUNCTIONS(MORI_CUDA_OPEN_LATER)
+#undef MORI_CUDA_OPEN_LATER
   int devices = 0;
   Status status = driver.Check(driver.init(0), "initialise the CUDA driver");
   if (status.ok()) status = driver.Check(driver.device_count(&devices), "count the CUDA devices");

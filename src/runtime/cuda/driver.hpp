@@ -34,7 +34,10 @@ using Library = LibraryRecord*;
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kErrorOutOfMemory = 2;
 inline constexpr Code kErrorNotFound = 500;
+inline constexpr Code kErrorNotReady = 600;
 inline constexpr Code kErrorPeerAccessAlreadyEnabled = 704;
+inline constexpr Code kErrorCaptureUnsupported = 900;  // and up to 907: something is captured
+inline constexpr Code kErrorCapturedEvent = 907;
 
 inline constexpr int kAttributeMultiprocessors = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 inline constexpr int kAttributeVmmSupported =
@@ -71,7 +74,10 @@ inline constexpr int kHandleTypePosixFd = 1;
 inline constexpr int kGranularityRecommended = 1;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
-inline constexpr int kCaptureNone = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
+inline constexpr int kCaptureNone = 0;         // CU_STREAM_CAPTURE_STATUS_NONE
+inline constexpr int kCaptureModeRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+/// Graphs take launches that start early from CUDA 12.3 on.
+inline constexpr int kVersionOfEarlyCapture = 12030;
 // CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 inline constexpr int kPeerAttributeNativeAtomics = 3;
 inline constexpr int kPointerMemoryType = 2;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
@@ -111,6 +117,7 @@ static_assert(sizeof(LaunchConfig) == 56, "CUlaunchConfig");
   ROW(device_bus_id, "cuDeviceGetPCIBusId", (char*, int, Device))                                 \
   ROW(device_by_bus_id, "cuDeviceGetByPCIBusId", (Device*, const char*))                          \
   ROW(peer_attribute, "cuDeviceGetP2PAttribute", (int*, int, Device, Device))                     \
+  ROW(can_access_peer, "cuDeviceCanAccessPeer", (int*, Device, Device))                           \
   ROW(primary_retain, "cuDevicePrimaryCtxRetain", (Context*, Device))                             \
   ROW(primary_release, "cuDevicePrimaryCtxRelease_v2", (Device))                                  \
   ROW(primary_state, "cuDevicePrimaryCtxGetState", (Device, unsigned*, int*))                     \
@@ -144,12 +151,14 @@ static_assert(sizeof(LaunchConfig) == 56, "CUlaunchConfig");
   ROW(enable_peer_access, "cuCtxEnablePeerAccess", (Context, unsigned))                           \
   ROW(stream_create, "cuStreamCreate", (Stream*, unsigned))                                       \
   ROW(stream_destroy, "cuStreamDestroy_v2", (Stream))                                             \
-  ROW(stream_synchronize, "cuStreamSynchronize", (Stream))                                        \
+  ROW(stream_query, "cuStreamQuery", (Stream))                                                    \
+  ROW(stream_id, "cuStreamGetId", (Stream, unsigned long long*))                                  \
   ROW(stream_is_capturing, "cuStreamIsCapturing", (Stream, int*))                                 \
   ROW(event_create, "cuEventCreate", (Event*, unsigned))                                          \
   ROW(event_destroy, "cuEventDestroy_v2", (Event))                                                \
   ROW(event_record, "cuEventRecord", (Event, Stream))                                             \
-  ROW(event_synchronize, "cuEventSynchronize", (Event))                                           \
+  ROW(event_query, "cuEventQuery", (Event))                                                       \
+  ROW(capture_mode, "cuThreadExchangeStreamCaptureMode", (int*))                                  \
   ROW(copy_async, "cuMemcpyAsync", (DevicePointer, DevicePointer, std::size_t, Stream))           \
   ROW(copy_from_device, "cuMemcpyDtoHAsync_v2", (void*, DevicePointer, std::size_t, Stream))      \
   ROW(pointer_attribute, "cuPointerGetAttribute", (void*, int, DevicePointer))                    \
@@ -170,10 +179,15 @@ static_assert(sizeof(LaunchConfig) == 56, "CUlaunchConfig");
   ROW(error_name, "cuGetErrorName", (Code, const char**))                                         \
   ROW(error_text, "cuGetErrorString", (Code, const char**))
 
+/// The same for those that later drivers have alone; null where this one is older.
+#define MORI_CUDA_LATER_DRIVER_FUNCTIONS(ROW) \
+  ROW(context_record_event, "cuCtxRecordEvent", (Context, Event)) /* CUDA 12.5 */
+
 /// The driver's functions. Thread-safe as the driver is.
 struct Driver {
 #define MORI_CUDA_DECLARE(field, name, arguments) Code(*field) arguments = nullptr;
   MORI_CUDA_DRIVER_FUNCTIONS(MORI_CUDA_DECLARE)
+  MORI_CUDA_LATER_DRIVER_FUNCTIONS(MORI_CUDA_DECLARE)
 #undef MORI_CUDA_DECLARE
 
   /// Success, or an error that says what was tried and what the driver answered. Memory that is not

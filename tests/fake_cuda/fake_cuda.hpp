@@ -1,0 +1,47 @@
+// A CUDA driver without a GPU, for tests of what the host does: `libcuda.so.1` of a test program
+// that is linked against it. Memory is the host's; what is put on a stream happens at once, but
+// counts as done only while the stream is not blocked; kernels do nothing, except the library's for
+// an atomic. Captures are spoilt by what spoils them for the driver, as its documentation says it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fake_cuda {
+
+/// What it is. Before the first call of the driver.
+struct Machine {
+  int devices = 1;
+  int version = 12080;
+  bool can_access_peers = true;
+  bool has_native_atomics = true;
+  int init_result = 0;  ///< of cuInit
+};
+Machine& machine();
+
+void* MakeStream();
+/// CU_STREAM_PER_THREAD: of each thread another one.
+inline void* PerThreadStream() { return reinterpret_cast<void*>(2); }
+/// What is put on the stream from now on is not done until it is released.
+void Block(void* stream);
+void Release(void* stream);
+/// A kernel of the program.
+void Post(void* stream);
+
+enum class Capture { kGlobal, kThreadLocal, kRelaxed };
+void BeginCapture(void* stream, Capture mode);
+/// Whether nothing has spoilt it.
+bool EndCapture(void* stream);
+
+/// Each call of `cuCtxPushCurrent` fails from now on, in a thread without a current context.
+void FailPushes(bool fail);
+/// Streams, events and kernels answer with this `CUresult` from now on, as after a fault.
+void SetFault(int code);
+/// Launches so far: "early " for those that may start early, and the kernel's name.
+std::vector<std::string> Launches();
+/// Looks at streams and events so far that found them not done.
+unsigned long long Looks();
+/// Bytes that are mapped now, of all ranges.
+unsigned long long MappedBytes();
+
+}  // namespace fake_cuda
