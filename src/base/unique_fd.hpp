@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <utility>
 
 namespace mori::shmem {
@@ -12,23 +13,55 @@ class UniqueFd {
  public:
   UniqueFd() = default;
   explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(other.Release()) {}
+  UniqueFd(UniqueFd&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), era_(std::exchange(other.era_, 0)) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {
-    Reset(other.Release());
+    if (this == &other) return *this;
+    Reset();
+    fd_ = std::exchange(other.fd_, -1);
+    era_ = std::exchange(other.era_, 0);
     return *this;
   }
   ~UniqueFd() { Reset(); }
 
+  /// A descriptor that no forked child has, from its very creation: fork closes it there, and an
+  /// owner that the child inherited closes nothing. For connections: a child that kept one would
+  /// hide the death of its parent. `open` makes the descriptor, or returns -1 and sets errno; it
+  /// must not block, since no fork goes on meanwhile. Thread-safe.
+  template <typename Open>
+  static UniqueFd KeptFromChildren(Open open) {
+    UniqueFd made;
+    const std::uint32_t era = LockForks();
+    made.fd_ = open();
+    made.era_ = UnlockForks(made.fd_) ? era : 0;
+    return made;
+  }
+
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
-  int Release() { return std::exchange(fd_, -1); }
+  /// The descriptor is the caller's from now on, and forked children have it.
+  int Release() {
+    if (era_ != 0) Forget(std::exchange(era_, 0), fd_, /*close=*/false);
+    return std::exchange(fd_, -1);
+  }
   void Reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
+    if (era_ != 0) {
+      Forget(std::exchange(era_, 0), fd_, /*close=*/true);
+    } else if (fd_ >= 0) {
+      ::close(fd_);
+    }
     fd_ = fd;
   }
 
  private:
+  /// Keeps forks away. @return the number of this process among those that forked from each other
+  static std::uint32_t LockForks();
+  /// Notes `fd`, unless it is -1. @return whether it did; errno stays what it was
+  static bool UnlockForks(int fd);
+  static void Forget(std::uint32_t era, int fd, bool close);
+
   int fd_ = -1;
+  std::uint32_t era_ = 0;  ///< of `KeptFromChildren()`: the process that made it; 0 for others
 };
 
 }  // namespace mori::shmem

@@ -4,53 +4,78 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 
+#include "base/log.hpp"
 #include "bootstrap/socket.hpp"
 
 namespace mori::shmem {
 namespace {
 
-/// One listener per address, all on the port that the first was given; nothing if that port is
-/// taken on another address.
-Result<std::vector<UniqueFd>> ListenOnAll(const std::vector<IpAddress>& addresses,
-                                          std::uint16_t* port) {
-  std::vector<UniqueFd> listeners;
-  *port = 0;
-  for (const auto& address : addresses) {
-    MORI_ASSIGN_OR_RETURN(UniqueFd listener, ListenOn(address, *port));
-    if (*port == 0) {
-      MORI_ASSIGN_OR_RETURN(*port, PortOf(listener.get()));
-    }
-    listeners.push_back(std::move(listener));
-  }
-  return listeners;
-}
+/// Most connections that are accepted before those that are there are heard again.
+constexpr int kBatch = 64;
+/// After an accept that failed.
+constexpr std::chrono::milliseconds kPause{10};
 
 }  // namespace
 
-Acceptor::Acceptor(std::vector<UniqueFd> listeners, std::vector<IpAddress> addresses,
-                   std::uint16_t port, const RendezvousName& name, const Secret& secret)
-    : listeners_(std::move(listeners)),
-      addresses_(std::move(addresses)),
-      port_(port),
+Acceptor::Acceptor(Bound bound, const RendezvousName& name, const Secret& secret,
+                   const Limits& limits)
+    : listeners_(std::move(bound.listeners)),
+      addresses_(std::move(bound.addresses)),
+      port_(bound.port),
       name_(name),
-      secret_(secret) {}
+      secret_(secret),
+      limits_(limits) {}
+
+Acceptor::Bound Acceptor::BindAll(const std::vector<IpAddress>& addresses) {
+  Bound bound;
+  for (const auto& address : addresses) {
+    if (bound.addresses.size() == kMaxAddresses) break;
+    auto listener = ListenOn(address, bound.port);
+    if (listener.ok() && bound.port == 0) {
+      const auto port = PortOf(listener->get());
+      if (port.ok()) {
+        bound.port = *port;
+      } else {
+        listener = port.status();
+      }
+    }
+    if (listener.ok()) {
+      bound.listeners.push_back(std::move(*listener));
+      bound.addresses.push_back(address);
+    } else if (bound.first_failure.ok()) {
+      bound.first_failure = listener.status();
+    }
+  }
+  return bound;
+}
 
 Result<Acceptor> Acceptor::Listen(const std::vector<IpAddress>& addresses,
-                                  const RendezvousName& name, const Secret& secret) {
-  constexpr int kAttempts = 16;  // another program may hold the port on one of the other addresses
-  for (int attempt = 1;; ++attempt) {
-    std::uint16_t port = 0;
-    auto listeners = ListenOnAll(addresses, &port);
-    if (listeners.ok()) return Acceptor(std::move(*listeners), addresses, port, name, secret);
-    if (attempt == kAttempts) return listeners.status();
+                                  const RendezvousName& name, const Secret& secret,
+                                  const Limits& limits) {
+  constexpr int kAttempts = 4;  // another program may hold the port on one of the other addresses
+  Bound best;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Bound bound = BindAll(addresses);
+    const bool all = bound.first_failure.ok();
+    if (attempt == 0 || bound.addresses.size() > best.addresses.size()) best = std::move(bound);
+    if (all) break;
   }
+  if (best.addresses.empty()) {
+    return addresses.empty() ? Error(ErrorCode::kSystem, "there is no address to listen on")
+                             : best.first_failure;
+  }
+  if (!best.first_failure.ok()) LogDebug("skipped: {}", best.first_failure.message());
+  return Acceptor(std::move(best), name, secret, limits);
 }
 
 Result<Acceptor::Event> Acceptor::Wait(const std::vector<int>& watched, const Deadline& deadline) {
   for (;;) {
+    const short accepting = HasRoom() ? POLLIN : 0;
     std::vector<pollfd> entries;
-    for (const auto& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
+    for (const auto& listener : listeners_)
+      entries.push_back({accepting != 0 ? listener.get() : -1, accepting, 0});
     for (const int fd : watched) entries.push_back({fd, POLLIN, 0});
     for (const auto& stranger : strangers_) entries.push_back({stranger.fd.get(), POLLIN, 0});
 
@@ -68,32 +93,42 @@ Result<Acceptor::Event> Acceptor::Wait(const std::vector<int>& watched, const De
         it = keep ? std::next(it) : strangers_.erase(it);
       }
       for (std::size_t i = 0; i < listeners_.size(); ++i) {
-        if (entries[i].revents != 0) MORI_RETURN_IF_ERROR(AcceptAll(listeners_[i].get()));
+        if (entries[i].revents != 0) MORI_RETURN_IF_ERROR(AcceptBatch(listeners_[i].get()));
       }
     }
     DropLate();
+    if (strangers_.size() >= limits_.strangers) MakeRoom();
     if (event.caller || !event.readable.empty() || deadline.Expired()) return event;
   }
 }
 
-Status Acceptor::AcceptAll(int listener) {
-  for (;;) {
-    auto accepted = AcceptFrom(listener);
+bool Acceptor::HasRoom() const {
+  return strangers_.size() < limits_.strangers && paused_until_ <= Clock::now();
+}
+
+void Acceptor::Pause() { paused_until_ = Clock::now() + kPause; }
+
+Status Acceptor::AcceptBatch(int listener) {
+  for (int i = 0; i < kBatch && HasRoom(); ++i) {
+    IpAddress from;
+    auto accepted = AcceptFrom(listener, &from);
     if (!accepted.ok()) {
       if (strangers_.empty()) return accepted.status();
-      strangers_.pop_front();  // out of descriptors: make room for who may be one of ours
-      continue;
+      MakeRoom();
+      Pause();
+      return Status();
     }
-    UniqueFd fd = std::move(*accepted);
-    if (!fd.valid()) return Status();
-    if (strangers_.size() >= kMaxStrangers) strangers_.pop_front();
-    Stranger stranger{std::move(fd), ListenerHandshake(name_, secret_),
-                      std::chrono::steady_clock::now() + kPatience};
+    if (!accepted->valid()) {
+      if (i == 0) Pause();  // there was one, which has failed
+      return Status();
+    }
+    Stranger stranger{std::move(*accepted), from, ListenerHandshake(name_, secret_), Clock::now()};
     // A fresh connection has room for the challenge: this does not wait.
     if (SendAll(stranger.fd.get(), stranger.handshake.Challenge(), Deadline::After({})).ok()) {
       strangers_.push_back(std::move(stranger));
     }
   }
+  return Status();
 }
 
 bool Acceptor::Advance(Stranger* stranger, std::optional<Caller>* caller) {
@@ -116,13 +151,40 @@ bool Acceptor::Advance(Stranger* stranger, std::optional<Caller>* caller) {
 }
 
 Deadline Acceptor::NextWakeUp(const Deadline& deadline) const {
-  if (strangers_.empty()) return deadline;
-  return deadline.AtMost(strangers_.front().drop_at - std::chrono::steady_clock::now());
+  const auto now = Clock::now();
+  Deadline next = deadline;
+  if (!strangers_.empty()) {
+    const bool full = strangers_.size() >= limits_.strangers;
+    const auto patience = full ? limits_.patience_when_full : limits_.patience;
+    // Not at once again: one that is late may have proved itself, and stays for now.
+    const auto left = strangers_.front().came_at + patience - now;
+    next = next.AtMost(std::max<std::chrono::nanoseconds>(left, full ? kPause : kPause / 10));
+  }
+  return paused_until_ > now ? next.AtMost(paused_until_ - now) : next;
 }
 
 void Acceptor::DropLate() {
-  const auto now = std::chrono::steady_clock::now();
-  while (!strangers_.empty() && strangers_.front().drop_at <= now) strangers_.pop_front();
+  const auto last = Clock::now() - limits_.patience;
+  while (!strangers_.empty() && strangers_.front().came_at <= last) strangers_.pop_front();
+}
+
+void Acceptor::MakeRoom() {
+  const auto last = Clock::now() - limits_.patience_when_full;
+  const auto is_silent = [&](const Stranger& stranger) {
+    return !stranger.proved && stranger.came_at <= last;
+  };
+  if (strangers_.empty()) return;
+  std::map<std::array<std::uint8_t, 16>, int> from;
+  for (const auto& stranger : strangers_) from[stranger.from.bytes] += is_silent(stranger) ? 1 : 0;
+  const auto most = std::max_element(
+      from.begin(), from.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  int dropped = 0;
+  for (auto it = strangers_.end(); it != strangers_.begin() && dropped < kBatch;) {
+    --it;
+    if (!is_silent(*it) || it->from.bytes != most->first) continue;
+    it = strangers_.erase(it);
+    ++dropped;
+  }
 }
 
 }  // namespace mori::shmem

@@ -14,26 +14,44 @@
 namespace mori::shmem {
 
 /// Listens, proves, and hands over connections whose other end knows the secret and has sent its
-/// first message. Strangers are dropped without a word and without disturbing anyone: those who
-/// send nothing after a time limit, and the oldest of them when there are very many. Used by one
+/// first message. Strangers are dropped without a word and without disturbing anyone. Used by one
 /// thread.
+///
+/// What a flood of strangers cannot do: answers are read before more connections are accepted, and
+/// those in batches, so who was accepted is always heard. While there is no room nothing is
+/// accepted, and the rest waits in the kernel's queue: nobody is dropped for who comes behind. Room
+/// is made by dropping who has been silent for a while, of the address that most of them came from,
+/// the newest first. Who was dropped may come again.
 class Acceptor {
  public:
+  /// How many connections may be waiting to prove themselves, and how long.
+  struct Limits {
+    std::size_t strangers = 1024;
+    std::chrono::milliseconds patience{10'000};  ///< for who says nothing
+    std::chrono::milliseconds patience_when_full{1'000};
+  };
+
   struct Caller {
     UniqueFd fd;
     Frame first;
     Bytes rest;  ///< received behind the first message already
   };
 
-  /// Listens on one free port, the same for all `addresses`.
+  /// Listens on one free port, the same on the first `kMaxAddresses` of `addresses` that can be
+  /// bound. Others are skipped: an IPv6 address may not be usable yet, or its family be denied.
+  /// @return kSystem if none can be bound, with the reason of the first
   static Result<Acceptor> Listen(const std::vector<IpAddress>& addresses,
-                                 const RendezvousName& name, const Secret& secret);
+                                 const RendezvousName& name, const Secret& secret,
+                                 const Limits& limits);
+  static Result<Acceptor> Listen(const std::vector<IpAddress>& addresses,
+                                 const RendezvousName& name, const Secret& secret) {
+    return Listen(addresses, name, secret, Limits{});
+  }
 
   std::uint16_t port() const { return port_; }
+  /// Those that were bound.
   const std::vector<IpAddress>& addresses() const { return addresses_; }
 
-  /// Closes the port, and nothing else: in a forked child, whose parent goes on with it.
-  void CloseListeners() { listeners_.clear(); }
   /// Closes the port, and drops who has not come through.
   void Close() {
     listeners_.clear();
@@ -50,33 +68,49 @@ class Acceptor {
   Result<Event> Wait(const std::vector<int>& watched, const Deadline& deadline);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   /// A connection that has not proved itself yet.
   struct Stranger {
     UniqueFd fd;
+    IpAddress from;
     ListenerHandshake handshake;
-    std::chrono::steady_clock::time_point drop_at;
+    Clock::time_point came_at;
     bool proved = false;
     FrameParser parser{kMaxFirstFrameBytes};
   };
   static constexpr std::size_t kMaxFirstFrameBytes = 64 << 10;
-  static constexpr std::size_t kMaxStrangers = 1024;
-  static constexpr std::chrono::seconds kPatience{10};
 
-  Acceptor(std::vector<UniqueFd> listeners, std::vector<IpAddress> addresses, std::uint16_t port,
-           const RendezvousName& name, const Secret& secret);
+  /// Listeners on one port.
+  struct Bound {
+    std::vector<UniqueFd> listeners;
+    std::vector<IpAddress> addresses;
+    std::uint16_t port = 0;
+    Status first_failure;
+  };
+  static Bound BindAll(const std::vector<IpAddress>& addresses);
 
-  Status AcceptAll(int listener);
+  Acceptor(Bound bound, const RendezvousName& name, const Secret& secret, const Limits& limits);
+
+  bool HasRoom() const;
+  Status AcceptBatch(int listener);
+  /// Puts off the next accept a little: it would fail again.
+  void Pause();
   /// Reads on; true when the connection is to be kept waiting.
   bool Advance(Stranger* stranger, std::optional<Caller>* caller);
   Deadline NextWakeUp(const Deadline& deadline) const;
   void DropLate();
+  /// Drops a batch of those who have been silent for a while.
+  void MakeRoom();
 
   std::vector<UniqueFd> listeners_;
   std::vector<IpAddress> addresses_;
   std::uint16_t port_;
   RendezvousName name_;
   Secret secret_;
-  std::list<Stranger> strangers_;
+  Limits limits_;
+  std::list<Stranger> strangers_;  ///< the oldest first
+  Clock::time_point paused_until_{};
 };
 
 }  // namespace mori::shmem

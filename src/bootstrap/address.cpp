@@ -2,7 +2,9 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <linux/if_addr.h>
 #include <net/if.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +13,9 @@
 #include <map>
 #include <set>
 #include <sstream>
+
+#include "base/sodium.hpp"
+#include "base/unique_fd.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -132,6 +137,19 @@ bool IpAddress::IsLinkLocal() const {
   return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
 }
 
+IpAddress IpAddress::Of(const sockaddr_storage& name) {
+  IpAddress address;
+  if (name.ss_family == AF_INET) {
+    std::memcpy(address.bytes.data(), &reinterpret_cast<const sockaddr_in*>(&name)->sin_addr, 4);
+  } else if (name.ss_family == AF_INET6) {
+    const auto* in6 = reinterpret_cast<const sockaddr_in6*>(&name);
+    address.family = AF_INET6;
+    std::memcpy(address.bytes.data(), &in6->sin6_addr, 16);
+    address.scope_id = in6->sin6_scope_id;
+  }
+  return address;
+}
+
 sockaddr_storage IpAddress::ToSockaddr(std::uint16_t port, socklen_t* length) const {
   sockaddr_storage storage{};
   if (family == AF_INET) {
@@ -164,36 +182,97 @@ bool DecodeAddress(ByteReader* reader, IpAddress* address) {
   return true;
 }
 
+namespace {
+
+/// Interfaces as they are found, address by address.
+class InterfaceList {
+ public:
+  void Add(const std::string& name, const IpAddress& address) {
+    auto found = std::find_if(interfaces_.begin(), interfaces_.end(),
+                              [&](const auto& interface) { return interface.name == name; });
+    if (found == interfaces_.end()) {
+      found = interfaces_.insert(interfaces_.end(), NetworkInterface{});
+      found->name = name;
+      found->has_default_route = default_routes_.contains(name);
+    }
+    found->addresses.push_back(address);
+  }
+  bool empty() const { return interfaces_.empty(); }
+  std::vector<NetworkInterface> Take() { return std::move(interfaces_); }
+
+ private:
+  const std::set<std::string> default_routes_ = DefaultRouteInterfaces();
+  std::vector<NetworkInterface> interfaces_;
+};
+
+bool IsUp(int socket, const char* name) {
+  ifreq request{};
+  std::strncpy(request.ifr_name, name, sizeof request.ifr_name - 1);
+  return ::ioctl(socket, SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) != 0;
+}
+
+/// IPv4 addresses, as the kernel gave them before there was netlink.
+void AddIpv4ByIoctl(InterfaceList* list) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return;
+  std::vector<ifreq> requests(256);
+  ifconf config{};
+  config.ifc_len = static_cast<int>(requests.size() * sizeof(ifreq));
+  config.ifc_req = requests.data();
+  if (::ioctl(socket.get(), SIOCGIFCONF, &config) != 0) return;
+  requests.resize(static_cast<std::size_t>(config.ifc_len) / sizeof(ifreq));
+  for (const ifreq& request : requests) {
+    if (request.ifr_addr.sa_family != AF_INET || !IsUp(socket.get(), request.ifr_name)) continue;
+    sockaddr_storage name{};
+    std::memcpy(&name, &request.ifr_addr, sizeof request.ifr_addr);
+    list->Add(request.ifr_name, IpAddress::Of(name));
+  }
+}
+
+/// One line of /proc/net/if_inet6 an address: 32 digits, interface, prefix, scope, flags, name.
+void AddIpv6FromProc(InterfaceList* list) {
+  constexpr unsigned kNotUsable = IFA_F_TENTATIVE | IFA_F_DADFAILED;
+  std::ifstream file("/proc/net/if_inet6");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream fields(line);
+    std::string digits, name;
+    unsigned index = 0, prefix = 0, scope = 0, flags = 0;
+    fields >> digits >> std::hex >> index >> prefix >> scope >> flags >> name;
+    IpAddress address;
+    address.family = AF_INET6;
+    std::size_t length = 0;
+    const bool read =
+        fields && ::sodium_hex2bin(address.bytes.data(), address.bytes.size(), digits.data(),
+                                   digits.size(), nullptr, &length, nullptr) == 0;
+    if (!read || length != address.bytes.size() || (flags & kNotUsable) != 0) continue;
+    if (address.IsLinkLocal()) address.scope_id = index;
+    list->Add(name, address);
+  }
+}
+
+}  // namespace
+
 Result<std::vector<NetworkInterface>> ListNetworkInterfaces() {
+  InterfaceList interfaces;
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return Status::FromErrno(errno, "list the network interfaces");
-  const auto default_routes = DefaultRouteInterfaces();
-  std::vector<NetworkInterface> interfaces;
+  if (::getifaddrs(&list) != 0) {  // netlink is denied, as in the sandboxes of services
+    const int error = errno;
+    AddIpv4ByIoctl(&interfaces);
+    AddIpv6FromProc(&interfaces);
+    if (interfaces.empty()) return Status::FromErrno(error, "list the network interfaces");
+    return interfaces.Take();
+  }
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const int family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    auto found = std::find_if(interfaces.begin(), interfaces.end(),
-                              [&](const auto& i) { return i.name == entry->ifa_name; });
-    if (found == interfaces.end()) {
-      found = interfaces.insert(interfaces.end(), NetworkInterface{});
-      found->name = entry->ifa_name;
-      found->has_default_route = default_routes.contains(found->name);
-    }
-    IpAddress address;
-    address.family = family;
-    if (family == AF_INET) {
-      std::memcpy(address.bytes.data(),
-                  &reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr, 4);
-    } else {
-      const auto* in6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
-      std::memcpy(address.bytes.data(), &in6->sin6_addr, 16);
-      address.scope_id = in6->sin6_scope_id;
-    }
-    found->addresses.push_back(address);
+    sockaddr_storage name{};
+    std::memcpy(&name, entry->ifa_addr,
+                family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    interfaces.Add(entry->ifa_name, IpAddress::Of(name));
   }
   ::freeifaddrs(list);
-  return interfaces;
+  return interfaces.Take();
 }
 
 Result<std::vector<IpAddress>> SelectAddresses(std::string_view selection,
@@ -227,7 +306,6 @@ Result<std::vector<IpAddress>> SelectAddresses(std::string_view selection,
   std::stable_sort(addresses.begin(), addresses.end(), [](const IpAddress& a, const IpAddress& b) {
     return a.IsLinkLocal() < b.IsLinkLocal();
   });
-  if (addresses.size() > kMaxAddresses) addresses.resize(kMaxAddresses);
   return addresses;
 }
 

@@ -25,6 +25,8 @@ struct IpAddress {
   std::string ToString() const;
   bool IsLoopback() const;
   bool IsLinkLocal() const;
+  /// The address in a sockaddr_in or sockaddr_in6; 0.0.0.0 for anything else.
+  static IpAddress Of(const sockaddr_storage& name);
   sockaddr_storage ToSockaddr(std::uint16_t port, socklen_t* length) const;
 };
 
@@ -39,13 +41,15 @@ struct NetworkInterface {
   bool has_default_route = false;
 };
 
-/// This machine's interfaces that are up and have an address, from the kernel.
+/// This machine's interfaces that are up and have an address, from the kernel: over netlink, or
+/// where that is denied by ioctl and /proc, without the IPv6 addresses that cannot be used yet.
 Result<std::vector<NetworkInterface>> ListNetworkInterfaces();
 
 /// Most addresses that a unique id has room for.
 inline constexpr int kMaxAddresses = 3;
 
-/// Addresses to be reached by, best first, at most `kMaxAddresses`.
+/// Addresses to be reached by, best first. Some may turn out to be of no use: whoever listens on
+/// them takes the first `kMaxAddresses` that can be bound.
 ///
 /// `selection` is `MORI_SOCKET_IFNAME`: a comma list of interface names; a name that no interface
 /// has counts as a prefix; a leading `=` demands exact names, a leading `^` excludes instead.

@@ -15,6 +15,9 @@
 
 namespace mori::shmem {
 
+/// Most ranks of a world. Larger sizes are taken for a mistake, before anything is made of them.
+inline constexpr int kMaxRanks = 1 << 20;
+
 /// One rank's end of the exchange. The collective calls come from one thread at a time, in the same
 /// order on every rank. A call that failed leaves the exchange unusable: later ones fail too.
 class Bootstrap {
@@ -50,10 +53,6 @@ class Bootstrap {
   /// Leaves in order: the others do not take it for a loss. Local. The object is unusable
   /// afterwards.
   virtual void Close() = 0;
-
-  /// In a forked child: lets go of the parent's descriptors, so that its death still shows. Takes
-  /// no lock; the object is never used again there, and not destroyed.
-  virtual void AbandonAfterFork() {}
 };
 
 }  // namespace mori::shmem

@@ -1,9 +1,8 @@
 #include "bootstrap/handshake.hpp"
 
-#include <sodium.h>
-
 #include <algorithm>
 
+#include "base/sodium.hpp"
 #include "bootstrap/socket.hpp"
 
 namespace mori::shmem {
@@ -12,6 +11,7 @@ namespace {
 constexpr std::uint8_t kMagic[4] = {'M', 'S', 'H', '1'};
 
 Random FreshRandom() {
+  InitSodium();
   Random random;
   randombytes_buf(random.data(), random.size());
   return random;

@@ -21,7 +21,6 @@ constexpr std::chrono::minutes kLinger{5};
 /// How long a failed init is held up so that they can, when the rendezvous would end with this
 /// process.
 constexpr std::chrono::milliseconds kLastWord{1'000};
-constexpr int kMaxRanks = 1 << 20;
 /// Room for the longest text of a failure.
 constexpr std::size_t kMaxFrame = 8 << 10;
 /// Messages of the rendezvous are far smaller than a socket's buffer: sending them does not wait.
@@ -43,8 +42,8 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
   MORI_ASSIGN_OR_RETURN(Acceptor acceptor,
                         Acceptor::Listen(addresses, rendezvous.name, rendezvous.secret));
   rendezvous.port = acceptor.port();
-  rendezvous.addresses = addresses;
-  UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  rendezvous.addresses = acceptor.addresses();
+  auto wake = UniqueFd::KeptFromChildren([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!wake.valid()) return Status::FromErrno(errno, "make an event descriptor");
   std::unique_ptr<RendezvousServer> server(
       new RendezvousServer(std::move(acceptor), rendezvous, std::move(wake)));
@@ -257,23 +256,28 @@ Result<UniqueId> RendezvousService::Open(const Config& config) {
 }
 
 void RendezvousService::AwaitLastWord(const RendezvousName& name) {
-  const std::lock_guard lock(mutex_);
-  for (const auto& server : servers_) {
-    const auto served = DecodeUniqueId(server->id());
-    if (served.ok() && served->name == name) server->AwaitLastWord(kLastWord);
+  std::shared_ptr<RendezvousServer> found;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& server : servers_) {
+      const auto served = DecodeUniqueId(server->id());
+      if (served.ok() && served->name == name) found = server;
+    }
   }
+  if (found != nullptr) found->AwaitLastWord(kLastWord);  // without the lock: a fork needs it
 }
 
 void RendezvousService::Reap() {
+  std::vector<std::shared_ptr<RendezvousServer>> finished;  // their threads end without the lock
   const std::lock_guard lock(mutex_);
-  std::erase_if(servers_, [](const auto& server) { return server->finished(); });
+  const auto first = std::partition(servers_.begin(), servers_.end(),
+                                    [](const auto& server) { return !server->finished(); });
+  finished.assign(std::move_iterator(first), std::move_iterator(servers_.end()));
+  servers_.erase(first, servers_.end());
 }
 
 void RendezvousService::AfterForkInChild() {
-  for (auto& server : servers_) {
-    server->AbandonAfterFork();
-    abandoned_.push_back(server.release());
-  }
+  abandoned_->insert(abandoned_->end(), servers_.begin(), servers_.end());
   servers_.clear();
   mutex_.unlock();
 }

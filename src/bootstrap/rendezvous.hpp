@@ -11,6 +11,7 @@
 
 #include "base/config.hpp"
 #include "bootstrap/acceptor.hpp"
+#include "bootstrap/bootstrap.hpp"
 #include "bootstrap/rendezvous_messages.hpp"
 
 namespace mori::shmem {
@@ -24,9 +25,6 @@ class RendezvousServer {
 
   const UniqueId& id() const { return id_; }
   bool finished() const { return finished_.load(std::memory_order_acquire); }
-
-  /// In a forked child.
-  void AbandonAfterFork() { acceptor_.CloseListeners(); }
 
   /// After a failure: waits until every rank has been told, at most for `limit`.
   void AwaitLastWord(std::chrono::milliseconds limit);
@@ -93,8 +91,10 @@ class RendezvousService {
 
  private:
   std::mutex mutex_;
-  std::vector<std::unique_ptr<RendezvousServer>> servers_;
-  std::vector<RendezvousServer*> abandoned_;  ///< of a parent process: never destroyed here
+  std::vector<std::shared_ptr<RendezvousServer>> servers_;
+  /// Of a parent process, whose threads are not here: never destroyed.
+  std::vector<std::shared_ptr<RendezvousServer>>* const abandoned_ =
+      new std::vector<std::shared_ptr<RendezvousServer>>;
 };
 
 }  // namespace mori::shmem

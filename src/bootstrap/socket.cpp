@@ -12,7 +12,8 @@ namespace {
 constexpr int kBacklog = 4096;  // the kernel lowers it to its own limit
 
 Result<UniqueFd> NewSocket(int family) {
-  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  auto fd = UniqueFd::KeptFromChildren(
+      [&] { return ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
   if (!fd.valid()) return Status::FromErrno(errno, "open a socket");
   return fd;
 }
@@ -75,15 +76,24 @@ Result<UniqueFd> ConnectTo(const IpAddress& address, std::uint16_t port, const D
   return fd;
 }
 
-Result<UniqueFd> AcceptFrom(int listening_fd) {
-  UniqueFd fd(::accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+Result<UniqueFd> AcceptFrom(int listening_fd, IpAddress* from) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  auto fd = UniqueFd::KeptFromChildren([&] {
+    return ::accept4(listening_fd, reinterpret_cast<sockaddr*>(&name), &length,
+                     SOCK_NONBLOCK | SOCK_CLOEXEC);
+  });
   if (!fd.valid()) {
-    const bool nothing_lost = WouldBlock(errno) || errno == EINTR || errno == ECONNABORTED;
-    if (nothing_lost) return UniqueFd();
-    return Status::FromErrno(errno, "accept a connection");
+    if (IsShortage(errno)) return Status::FromErrno(errno, "accept a connection");
+    return UniqueFd();  // none waits, or the one that did has failed: accept(2) says so of it
   }
   SendSmallMessagesAtOnce(fd.get());
+  if (from != nullptr) *from = IpAddress::Of(name);
   return fd;
+}
+
+bool IsShortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 Status WaitFor(int fd, short events, const Deadline& deadline) {

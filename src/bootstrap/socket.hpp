@@ -13,18 +13,26 @@
 
 namespace mori::shmem {
 
-/// Listens on `address`, on a free port if `port` is 0. Non-blocking, close-on-exec.
+// All sockets made here are non-blocking, closed on exec, and closed in forked children.
+
+/// Listens on `address`, on a free port if `port` is 0.
 Result<UniqueFd> ListenOn(const IpAddress& address, std::uint16_t port);
 /// Port that a listening socket was given.
 Result<std::uint16_t> PortOf(int fd);
 
-/// A connected socket, non-blocking, close-on-exec, without delay for small messages.
+/// A connected socket, without delay for small messages.
 /// @return kPeerLost if nobody listens there or it cannot be reached, kTimeout, or kSystem if this
 /// process gets no socket.
 Result<UniqueFd> ConnectTo(const IpAddress& address, std::uint16_t port, const Deadline& deadline);
 
-/// Takes a waiting connection; an empty descriptor if none waits.
-Result<UniqueFd> AcceptFrom(int listening_fd);
+/// Takes a waiting connection, and fills `from` unless it is null; an empty descriptor if none
+/// waits, or the one that did has failed meanwhile. @return kSystem for a shortage of descriptors
+/// or memory here.
+Result<UniqueFd> AcceptFrom(int listening_fd, IpAddress* from = nullptr);
+
+/// Whether an errno of accept(2) is a shortage of this process or machine, not a fault of the
+/// connection that was to be accepted.
+bool IsShortage(int error);
 
 /// Waits for `events` of poll(2). @return kTimeout at the deadline.
 Status WaitFor(int fd, short events, const Deadline& deadline);

@@ -255,7 +255,7 @@ Status SocketBootstrap::Start(std::unique_ptr<Link> parent,
                               std::vector<std::unique_ptr<Link>> children) {
   parent_ = std::move(parent);
   children_ = std::move(children);
-  wake_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  wake_ = UniqueFd::KeptFromChildren([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!wake_.valid()) return Status::FromErrno(errno, "make an event descriptor");
   if (size_ == 1) return Status();  // nobody to listen to
   return StartThread([this] { ReadLoop(); }, &reader_);
@@ -459,11 +459,6 @@ void SocketBootstrap::Leave() {
   if (reader_.joinable()) reader_.join();
   parent_.reset();
   children_.clear();
-}
-
-void SocketBootstrap::AbandonAfterFork() {
-  for (Link* link : Links()) link->fd.Reset();
-  wake_.Reset();
 }
 
 }  // namespace mori::shmem

@@ -50,7 +50,6 @@ class SocketBootstrap final : public Bootstrap {
   Status Health() const override;
   void Observe(Observer observer) override;
   void Close() override;
-  void AbandonAfterFork() override;
 
  private:
   /// A connection to the parent or to a child.

@@ -1,9 +1,9 @@
 #include "bootstrap/unique_id.hpp"
 
-#include <sodium.h>
-
 #include <algorithm>
 #include <cstring>
+
+#include "base/sodium.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -13,6 +13,7 @@ constexpr std::size_t kChecksumOffset = 120;
 constexpr std::size_t kChecksumBytes = 8;
 
 std::array<std::uint8_t, kChecksumBytes> Checksum(const std::uint8_t* bytes) {
+  InitSodium();
   std::array<std::uint8_t, crypto_generichash_BYTES> hash;
   crypto_generichash(hash.data(), hash.size(), bytes, kChecksumOffset, nullptr, 0);
   std::array<std::uint8_t, kChecksumBytes> checksum;
@@ -23,8 +24,7 @@ std::array<std::uint8_t, kChecksumBytes> Checksum(const std::uint8_t* bytes) {
 }  // namespace
 
 Rendezvous NewRendezvous() {
-  static const int initialised = sodium_init();  // once a process, thread-safe
-  static_cast<void>(initialised);
+  InitSodium();
   Rendezvous rendezvous;
   randombytes_buf(rendezvous.name.data(), rendezvous.name.size());
   randombytes_buf(rendezvous.secret.data(), rendezvous.secret.size());

@@ -11,13 +11,17 @@
 #include <cstring>
 #include <thread>
 
+#include "base/sodium.hpp"
+#include "bootstrap/socket.hpp"
+
 namespace mori::shmem {
 namespace {
 
 constexpr int kBacklog = 4096;
 
 Result<UniqueFd> NewSocket() {
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  auto fd = UniqueFd::KeptFromChildren(
+      [] { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
   if (!fd.valid()) return Status::FromErrno(errno, "open a socket");
   return fd;
 }
@@ -69,15 +73,17 @@ Result<UniqueFd> ConnectAbstract(const std::string& name, const Deadline& deadli
 }
 
 Result<UniqueFd> AcceptAbstract(int listening_fd) {
-  UniqueFd fd(::accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  auto fd = UniqueFd::KeptFromChildren(
+      [&] { return ::accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
   if (!fd.valid()) {
-    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return UniqueFd();
-    return Status::FromErrno(errno, "accept a connection");
+    if (IsShortage(errno)) return Status::FromErrno(errno, "accept a connection");
+    return UniqueFd();
   }
   return IsSameUser(fd.get()) ? std::move(fd) : UniqueFd();
 }
 
 std::string AbstractNameFor(std::string_view text) {
+  InitSodium();
   std::array<std::uint8_t, 24> hash;
   crypto_generichash(hash.data(), hash.size(), reinterpret_cast<const unsigned char*>(text.data()),
                      text.size(), nullptr, 0);

@@ -9,14 +9,16 @@
 
 namespace mori::shmem {
 
-/// Listens under `name`. Non-blocking, close-on-exec.
+/// Listens under `name`. All sockets made here are non-blocking, closed on exec, and closed in
+/// forked children.
 Result<UniqueFd> ListenAbstract(const std::string& name);
 
 /// Connects to `name`, unless another user listens there (kMismatch). @return kPeerLost if nobody
 /// does.
 Result<UniqueFd> ConnectAbstract(const std::string& name, const Deadline& deadline);
 
-/// Takes a waiting connection of the same user; empty if none waits, or it was another user's.
+/// Takes a waiting connection of the same user; empty if none waits, it was another user's, or it
+/// has failed meanwhile. @return kSystem for a shortage of descriptors or memory here.
 Result<UniqueFd> AcceptAbstract(int listening_fd);
 
 /// A name made of a hash: says nothing of `text`, and is the same for the same text.

@@ -130,7 +130,8 @@ Result<std::unique_ptr<World>> World::Create(const Result<Config>& config,
   SetLogPe(rank, size);
   const Status built = world->Build(Deadline::After(world->config_.bootstrap_timeout));
   if (!built.ok()) {
-    if (built.code() != ErrorCode::kPeerLost) world->bootstrap_->Abort(built);
+    // Who notices first tells it: what the bootstrap knows already, it has told.
+    if (world->bootstrap_->Health().ok()) world->bootstrap_->Abort(built);
     SetLogPe(0, 0);
     return built;
   }
@@ -506,11 +507,7 @@ Status World::Finalize() {
   return left.ok() ? posted : left;
 }
 
-void World::AbandonAfterFork() {
-  *context_ = HostContext{};
-  bootstrap_->AbandonAfterFork();
-  fd_exchange_->AbandonAfterFork();
-}
+void World::AbandonAfterFork() { *context_ = HostContext{}; }
 
 Status World::InitModule(void* module) const {
   if (device_state_ == nullptr) {

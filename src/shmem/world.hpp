@@ -72,7 +72,8 @@ class World {
   Result<Streams*> streams() const;
   Status RegisterBuffer(const void* ptr, std::uint64_t bytes);
   Status DeregisterBuffer(const void* ptr, std::uint64_t bytes);
-  /// In a forked child: lets go of the parent's descriptors and publishes that there is no PE here.
+  /// In a forked child, which has none of the bootstrap's connections: publishes that there is no
+  /// PE here.
   void AbandonAfterFork();
   /// Success while no PE is known to be lost.
   Status Health() const;

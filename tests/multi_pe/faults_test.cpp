@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -108,6 +109,67 @@ TEST_P(InitStep, KillOfALeafIsToldToAll) { Check(3, 2, DieByKill); }
 TEST_P(InitStep, KillOfTheFirstIsToldToAll) { Check(3, 0, DieByKill); }
 TEST_P(InitStep, KillOfAnInnerRankIsToldToAll) { Check(12, 1, DieByKill); }
 TEST_P(InitStep, ExitIsToldToAll) { Check(2, 1, Exit); }
+
+/// The sockets that this process has.
+int Sockets() {
+  int count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int domain = 0;
+    socklen_t length = sizeof domain;
+    count += ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0;
+  }
+  return count;
+}
+int SocketsOfAChild() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(Sockets());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+int sockets_before_init = 0;
+
+/// Forks, and ends if the child has a socket of the library.
+void ForkAndCount() {
+  const int now = SocketsOfAChild();
+  if (now != sockets_before_init)
+    throw testing::PeFailure(
+        fmt::format("a forked child has {} sockets of the library", now - sockets_before_init));
+}
+
+TEST_P(InitStep, AForkLeavesNoConnectionToTheChild) {
+  const auto outcomes = RunProcesses(10, [&](const Pe& pe) {
+    sockets_before_init = SocketsOfAChild();
+    if (pe.rank <= 1) StumbleAt(GetParam(), ForkAndCount);
+    pe.Init();
+    ForkAndCount();
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+/// Breaks this PE's connections for descriptors, as no lost PE does.
+void BreakDescriptorExchange() {
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_un name{};
+    socklen_t length = sizeof name;
+    const bool found = ::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) == 0 &&
+                       name.sun_family == AF_UNIX;
+    if (found) ::shutdown(fd, SHUT_RDWR);
+  }
+}
+
+TEST(InitFailure, WhoNoticesItFirstTellsItWhateverItsKind) {
+  const auto outcomes = RunProcesses(4, [](const Pe& pe) {
+    if (pe.rank == 1) StumbleAt("init: descriptors connected", BreakDescriptorExchange);
+    PE_CHECK(pe.TryInit() != 0);
+    const std::string error = ShmemLastError();
+    // Ranks 0 and 1 see it themselves; the others are to hear what those saw.
+    if (pe.rank >= 2 && error.find("it gave up: ") == std::string::npos)
+      throw testing::PeFailure("the cause is not told: " + error);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
 
 // ---- after init
 

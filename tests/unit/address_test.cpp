@@ -2,6 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <set>
+
+#include "support/denied_call.hpp"
+#include "support/forked.hpp"
 
 #include <cstring>
 
@@ -128,7 +135,7 @@ std::vector<Selected> SelectionTable() {
       {"default route first, no container, no loopback",
        "",
        Server(),
-       {"10.1.0.1", "10.0.0.1", "10.10.0.1"}},
+       {"10.1.0.1", "10.0.0.1", "10.10.0.1", "10.2.0.1", "fe80::1"}},
       {"every kind of bridge, pair and tunnel is passed over",
        "",
        {Interface("docker0", {"1.0.0.1"}), Interface("veth0", {"1.0.0.2"}),
@@ -142,7 +149,7 @@ std::vector<Selected> SelectionTable() {
       {"link-local last",
        "",
        {Interface("eth0", {"fe80::1", "169.254.1.1", "10.0.0.1"}), Interface("eth1", {"10.1.0.1"})},
-       {"10.0.0.1", "10.1.0.1", "fe80::1"}},
+       {"10.0.0.1", "10.1.0.1", "fe80::1", "169.254.1.1"}},
       {"with nothing but link-local IPv6, what processes here can call first",
        "",
        {kLo, Interface("eth0", {"fe80::1"})},
@@ -153,23 +160,23 @@ std::vector<Selected> SelectionTable() {
        {"169.254.1.1"}},
       {"the loopback if there is nothing else", "", {kLo}, {"127.0.0.1", "::1"}},
       {"a container's before the loopback", "", {kLo, kDocker}, {"172.17.0.1", "127.0.0.1", "::1"}},
-      {"at most three",
+      {"all that there are: some may turn out to be of no use",
        "",
        {Interface("eth0", {"1.0.0.1", "1.0.0.2", "1.0.0.3", "1.0.0.4"})},
-       {"1.0.0.1", "1.0.0.2", "1.0.0.3"}},
+       {"1.0.0.1", "1.0.0.2", "1.0.0.3", "1.0.0.4"}},
       {"one by name", "ib0", Server(), {"10.2.0.1"}},
       {"the loopback by name", "lo", Server(), {"127.0.0.1", "::1"}},
       {"a container's by name", "docker0", Server(), {"172.17.0.1"}},
       {"a name is no prefix where an interface has it", "eth1", Server(), {"10.1.0.1"}},
-      {"a prefix", "eth", Server(), {"10.0.0.1", "10.1.0.1", "10.10.0.1"}},
+      {"a prefix", "eth", Server(), {"10.0.0.1", "10.1.0.1", "10.10.0.1", "fe80::1"}},
       {"a list", "ib0,eth1", Server(), {"10.1.0.1", "10.2.0.1"}},
       {"a list with spaces and gaps", " ib0 ,, eth1,", Server(), {"10.1.0.1", "10.2.0.1"}},
       {"a list with a name that is not there", "nosuch0,ib0", Server(), {"10.2.0.1"}},
       {"exact", "=eth1", Server(), {"10.1.0.1"}},
       {"an exact list", "=eth10,ib0", Server(), {"10.10.0.1", "10.2.0.1"}},
-      {"all but one", "^eth1", Server(), {"10.0.0.1", "10.10.0.1", "10.2.0.1"}},
+      {"all but one", "^eth1", Server(), {"10.0.0.1", "10.10.0.1", "10.2.0.1", "fe80::1"}},
       {"all but a prefix", "^eth", Server(), {"10.2.0.1"}},
-      {"all but a list", "^eth,ib", Server(), {"172.17.0.1", "127.0.0.1", "::1"}},
+      {"all but a list", "^eth,ib", Server(), {"172.17.0.1", "127.0.0.1", "::1", "fe80::9"}},
   };
 }
 
@@ -224,6 +231,50 @@ TEST(ListNetworkInterfaces, HasTheLoopbackOfThisMachine) {
   const auto selected = SelectAddresses("=lo", *interfaces);
   ASSERT_TRUE(selected.ok()) << selected.status().message();
   for (const auto& address : *selected) EXPECT_TRUE(address.IsLoopback()) << address.ToString();
+}
+
+/// A line an interface and its addresses, in an order of their own.
+std::set<std::string> Lines(const std::vector<NetworkInterface>& interfaces) {
+  std::set<std::string> lines;
+  for (const auto& interface : interfaces) {
+    for (const auto& address : interface.addresses) {
+      lines.insert(fmt::format("{} {} scope {} {}", interface.name, address.ToString(),
+                               address.scope_id, interface.has_default_route));
+    }
+  }
+  return lines;
+}
+
+TEST(ListNetworkInterfaces, FindsTheSameWithoutNetlink) {
+  const auto with = ListNetworkInterfaces();
+  ASSERT_TRUE(with.ok()) << with.status().message();
+  EXPECT_EQ(testing::RunForked(1,
+                               [&](int) -> std::string {
+                                 if (!testing::DenyCall(SYS_socket, EAFNOSUPPORT, AF_NETLINK))
+                                   return "this machine has no seccomp";
+                                 const auto without = ListNetworkInterfaces();
+                                 if (!without.ok()) return without.status().message();
+                                 if (Lines(*without) == Lines(*with)) return "";
+                                 std::string found;
+                                 for (const auto& line : Lines(*without)) found += line + "\n";
+                                 return "found: " + found;
+                               }),
+            "");
+}
+
+TEST(ListNetworkInterfaces, WithoutAnySocketSaysSo) {
+  EXPECT_EQ(testing::RunForked(1,
+                               [&](int) -> std::string {
+                                 if (!testing::DenyCall(SYS_socket, EACCES)) return "no seccomp";
+                                 const auto none = ListNetworkInterfaces();
+                                 // /proc needs no socket: a machine with IPv6 has those addresses.
+                                 if (none.ok()) return none->empty() ? "empty" : "";
+                                 return none.status().message().starts_with(
+                                            "list the network interfaces: ")
+                                            ? ""
+                                            : none.status().message();
+                               }),
+            "");
 }
 
 }  // namespace

@@ -1,0 +1,78 @@
+#include "base/unique_fd.hpp"
+
+#include <pthread.h>
+
+#include <cerrno>
+#include <mutex>
+#include <vector>
+
+namespace mori::shmem {
+namespace {
+
+/// The descriptors of this process that its forked children shall not have.
+class Book {
+ public:
+  static Book& Instance() {
+    static auto* const book = new Book;  // never destroyed: descriptors are closed at exit, too
+    return *book;
+  }
+
+  void Lock() { mutex_.lock(); }
+  void Unlock() { mutex_.unlock(); }
+
+  // The rest needs the lock.
+  std::uint32_t era() const { return era_; }
+  void Note(int fd) {
+    const auto index = static_cast<std::size_t>(fd);
+    if (index >= noted_.size()) noted_.resize(index + 1);
+    noted_[index] = true;
+  }
+  void Forget(int fd) { noted_[static_cast<std::size_t>(fd)] = false; }
+  void CloseAllInChild() {
+    for (std::size_t fd = 0; fd < noted_.size(); ++fd) {
+      if (noted_[fd]) ::close(static_cast<int>(fd));
+      noted_[fd] = false;
+    }
+    ++era_;
+  }
+
+ private:
+  Book() {
+    ::pthread_atfork([] { Instance().Lock(); }, [] { Instance().Unlock(); },
+                     [] {
+                       Instance().CloseAllInChild();
+                       Instance().Unlock();
+                     });
+  }
+
+  std::mutex mutex_;
+  std::vector<bool> noted_;  ///< by descriptor
+  std::uint32_t era_ = 1;    ///< counts the forks that led to this process
+};
+
+}  // namespace
+
+std::uint32_t UniqueFd::LockForks() {
+  Book::Instance().Lock();
+  return Book::Instance().era();
+}
+
+bool UniqueFd::UnlockForks(int fd) {
+  const int error = errno;
+  if (fd >= 0) Book::Instance().Note(fd);
+  Book::Instance().Unlock();
+  errno = error;
+  return fd >= 0;
+}
+
+void UniqueFd::Forget(std::uint32_t era, int fd, bool close) {
+  Book& book = Book::Instance();
+  book.Lock();
+  if (era == book.era()) {  // otherwise the fork has closed it, and the number may be another's
+    book.Forget(fd);
+    if (close) ::close(fd);
+  }
+  book.Unlock();
+}
+
+}  // namespace mori::shmem
