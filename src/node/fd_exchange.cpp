@@ -2,15 +2,16 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sodium.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <list>
 #include <thread>
 
 #include "base/machine.hpp"
+#include "base/sodium.hpp"
 #include "bootstrap/socket.hpp"
 #include "node/abstract_socket.hpp"
 
@@ -25,16 +26,46 @@ constexpr int kSpins = 300;
 /// A lost PE's sockets close together, but the news of it takes another way.
 constexpr std::chrono::milliseconds kNewsDelay{2'000};
 
-/// Index and token: how a PE introduces itself to the first of its node.
+/// Connections that may wait to introduce themselves, besides those of the PEs.
+constexpr std::size_t kStrangers = 64;
+constexpr std::chrono::milliseconds kCallAgain{10};
+
+/// Index and token: how a PE introduces itself to the first of its node, which answers with one
+/// byte.
 struct Introduction {
   std::uint32_t index;
   FdListener::Token token;
 };
 static_assert(sizeof(Introduction) == 36);
+constexpr std::uint8_t kWelcome = 1;
+
+/// Who has called and not said yet who it is.
+struct Caller {
+  UniqueFd fd;
+  std::chrono::steady_clock::time_point came_at;
+  Bytes said;
+};
+
+/// Reads on. @return whether to wait for more; kMismatch if it will be no introduction
+Result<bool> HearOut(Caller* caller) {
+  const auto got =
+      ReceiveSome(caller->fd.get(), sizeof(Introduction) - caller->said.size(), &caller->said);
+  MORI_RETURN_IF_ERROR(got.status());
+  return caller->said.size() < sizeof(Introduction);
+}
+
+/// The index of a caller that knows the token; 0 for a stranger.
+std::uint32_t IndexOf(const Bytes& said, const FdListener::Token& token) {
+  Introduction introduction{};
+  std::memcpy(&introduction, said.data(), sizeof introduction);
+  const bool knows = sodium_memcmp(introduction.token.data(), token.data(), token.size()) == 0;
+  return knows ? introduction.index : 0;
+}
 
 }  // namespace
 
 Result<FdListener> FdListener::Open() {
+  InitSodium();
   FdListener listener;
   randombytes_buf(listener.token_.data(), listener.token_.size());
   MORI_ASSIGN_OR_RETURN(listener.fd_, ListenAbstract(NameFor(listener.token_)));
@@ -51,53 +82,109 @@ FdExchange::FdExchange(Bootstrap* bootstrap, int index, int count)
 Result<std::unique_ptr<FdExchange>> FdExchange::Connect(Bootstrap* bootstrap, int index, int count,
                                                         FdListener listener,
                                                         const FdListener::Token& first_token,
-                                                        const Deadline& deadline) {
+                                                        const Deadline& deadline,
+                                                        std::chrono::milliseconds patience) {
   std::unique_ptr<FdExchange> exchange(new FdExchange(bootstrap, index, count));
   if (count == 1) return exchange;
-  MORI_RETURN_IF_ERROR(index == 0 ? exchange->AcceptOthers(listener, deadline)
+  MORI_RETURN_IF_ERROR(index == 0 ? exchange->AcceptOthers(listener, patience, deadline)
                                   : exchange->CallFirst(first_token, deadline));
   return exchange;
 }
 
 Status FdExchange::CallFirst(const FdListener::Token& token, const Deadline& deadline) {
-  auto connected = ConnectAbstract(FdListener::NameFor(token), deadline);
-  if (!connected.ok()) {
-    return Cause(
-        Error(ErrorCode::kSystem,
-              "PE {} of this node does not reach the node's first PE: {} (PEs in different network "
-              "namespaces, as in "
-              "separate containers, and PEs of different users need different MORI_NODE_ID values)",
-              index_, connected.status().message()));
+  for (;;) {
+    auto connected = ConnectAbstract(FdListener::NameFor(token), deadline);
+    if (!connected.ok()) {
+      return Cause(Error(
+          ErrorCode::kSystem,
+          "PE {} of this node does not reach the node's first PE: {} (PEs in different network "
+          "namespaces, as in separate containers, and PEs of different users need different "
+          "MORI_NODE_ID values)",
+          index_, connected.status().message()));
+    }
+    const Status introduced = Introduce(connected->get(), token, deadline);
+    if (introduced.ok()) {
+      sockets_.push_back(std::move(*connected));
+      return Status();
+    }
+    // Hung up on: it took us for a stranger because we were slow, or it is gone, which the next
+    // call shows.
+    MORI_RETURN_IF_ERROR(bootstrap_->Health());
+    if (introduced.code() != ErrorCode::kPeerLost) return introduced;
+    if (deadline.Expired()) return NotInTime(deadline);
+    std::this_thread::sleep_for(kCallAgain);
   }
+}
+
+Status FdExchange::Introduce(int socket, const FdListener::Token& token,
+                             const Deadline& deadline) const {
   const Introduction introduction{static_cast<std::uint32_t>(index_), token};
-  MORI_RETURN_IF_ERROR(SendAll(
-      connected->get(), {reinterpret_cast<const std::uint8_t*>(&introduction), sizeof introduction},
-      deadline));
-  sockets_.push_back(std::move(*connected));
+  MORI_RETURN_IF_ERROR(
+      SendAll(socket, {reinterpret_cast<const std::uint8_t*>(&introduction), sizeof introduction},
+              deadline));
+  Bytes answer;
+  while (answer.empty()) {
+    MORI_RETURN_IF_ERROR(Wait(socket, POLLIN, deadline));
+    MORI_RETURN_IF_ERROR(ReceiveSome(socket, 1, &answer).status());
+  }
+  return answer[0] == kWelcome
+             ? Status()
+             : Error(ErrorCode::kMismatch, "the node's first PE said {}", answer[0]);
+}
+
+Status FdExchange::AcceptOthers(const FdListener& listener, std::chrono::milliseconds patience,
+                                const Deadline& deadline) {
+  sockets_.resize(static_cast<std::size_t>(count_));
+  std::list<Caller> callers;  // the oldest first
+  for (int missing = count_ - 1; missing > 0;) {
+    MORI_RETURN_IF_ERROR(bootstrap_->Health());
+    const bool has_room = callers.size() < static_cast<std::size_t>(missing) + kStrangers;
+    std::vector<pollfd> entries{{has_room ? listener.fd() : -1, POLLIN, 0}};
+    for (const Caller& caller : callers) entries.push_back({caller.fd.get(), POLLIN, 0});
+    const int ready =
+        ::poll(entries.data(), entries.size(), deadline.AtMost(kHealthCheck).PollTimeoutMs());
+    if (ready < 0 && errno != EINTR)
+      return Status::FromErrno(errno, "wait for the PEs of this node");
+    if (ready <= 0 && deadline.Expired()) return NotInTime(deadline);
+
+    std::size_t entry = 1;
+    const auto last = std::chrono::steady_clock::now() - patience;
+    for (auto it = callers.begin(); it != callers.end(); ++entry) {
+      const bool speaks = ready > 0 && entries[entry].revents != 0;
+      if (!speaks && it->came_at > last) {
+        ++it;
+        continue;
+      }
+      const Result<bool> more = speaks ? HearOut(&*it) : false;
+      if (more.ok() && *more) {
+        ++it;
+        continue;
+      }
+      const std::uint32_t index = speaks && more.ok() ? IndexOf(it->said, listener.token()) : 0;
+      if (index > 0 && index < sockets_.size() && !sockets_[index].valid() &&
+          SendAll(it->fd.get(), {&kWelcome, 1}, Deadline::After({})).ok()) {
+        sockets_[index] = std::move(it->fd);
+        --missing;
+      }
+      it = callers.erase(it);
+    }
+    if (ready <= 0 || entries[0].revents == 0) continue;
+    auto accepted = AcceptAbstract(listener.fd());
+    if (accepted.ok() && accepted->valid()) {
+      callers.push_back({std::move(*accepted), std::chrono::steady_clock::now(), {}});
+    } else if (!accepted.ok()) {
+      if (callers.empty()) return accepted.status();
+      callers.pop_back();  // out of descriptors: it may call again
+    }
+  }
   return Status();
 }
 
-Status FdExchange::AcceptOthers(const FdListener& listener, const Deadline& deadline) {
-  sockets_.resize(static_cast<std::size_t>(count_));
-  for (int missing = count_ - 1; missing > 0;) {
-    MORI_RETURN_IF_ERROR(Wait(listener.fd(), POLLIN, deadline));
-    MORI_ASSIGN_OR_RETURN(UniqueFd fd, AcceptAbstract(listener.fd()));
-    if (!fd.valid()) continue;
-    // Ours introduce themselves before anything else; a stranger of the same user may hold us up a
-    // second, no more.
-    Introduction introduction{};
-    const std::span bytes(reinterpret_cast<std::uint8_t*>(&introduction), sizeof introduction);
-    if (!ReceiveAll(fd.get(), bytes, deadline.AtMost(std::chrono::seconds(1))).ok() ||
-        sodium_memcmp(introduction.token.data(), listener.token().data(),
-                      listener.token().size()) != 0 ||
-        introduction.index == 0 || introduction.index >= sockets_.size() ||
-        sockets_[introduction.index].valid()) {
-      continue;
-    }
-    sockets_[introduction.index] = std::move(fd);
-    --missing;
-  }
-  return Status();
+Status FdExchange::NotInTime(const Deadline& deadline) const {
+  return Error(
+      ErrorCode::kTimeout,
+      "the PEs of this node did not exchange their memory in {:.3g} s (MORI_BOOTSTRAP_TIMEOUT)",
+      deadline.ElapsedSeconds());
 }
 
 Status FdExchange::Wait(int fd, short events, const Deadline& deadline) const {
@@ -105,12 +192,7 @@ Status FdExchange::Wait(int fd, short events, const Deadline& deadline) const {
     MORI_RETURN_IF_ERROR(bootstrap_->Health());
     const Status ready = WaitFor(fd, events, deadline.AtMost(kHealthCheck));
     if (ready.ok() || ready.code() != ErrorCode::kTimeout) return ready;
-    if (deadline.Expired()) {
-      return Error(
-          ErrorCode::kTimeout,
-          "the PEs of this node did not exchange their memory in {:.3g} s (MORI_BOOTSTRAP_TIMEOUT)",
-          deadline.ElapsedSeconds());
-    }
+    if (deadline.Expired()) return NotInTime(deadline);
   }
 }
 

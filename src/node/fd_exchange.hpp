@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -38,12 +39,15 @@ class FdExchange {
   /// Connects. `index` of `count` is this PE's place among its node's PEs; the PE of index 0
   /// listens on `listener`, the others call by its `token`. Watches `bootstrap` for lost ranks
   /// while waiting.
+  /// All who have called are heard together: one that is slow, or a stranger of the same user that
+  /// says nothing, holds nobody up. Who says nothing for `patience` is hung up on, and a PE that
+  /// this happens to calls again until the deadline.
   /// @return kTimeout, kPeerLost; kSystem when the socket is not reachable although the node is the
   /// same (other network namespace).
-  static Result<std::unique_ptr<FdExchange>> Connect(Bootstrap* bootstrap, int index, int count,
-                                                     FdListener listener,
-                                                     const FdListener::Token& first_token,
-                                                     const Deadline& deadline);
+  static Result<std::unique_ptr<FdExchange>> Connect(
+      Bootstrap* bootstrap, int index, int count, FdListener listener,
+      const FdListener::Token& first_token, const Deadline& deadline,
+      std::chrono::milliseconds patience = std::chrono::seconds(10));
 
   /// Everyone's descriptors, `each` of every PE: first those of index 0, in order, and so on.
   /// `mine` stay the caller's; none at all: this PE has none to give, which fails for all.
@@ -56,9 +60,6 @@ class FdExchange {
     return AllGather(std::span(&mine, mine < 0 ? 0 : 1), 1, deadline);
   }
 
-  /// In a forked child: lets go of the parent's sockets.
-  void AbandonAfterFork() { sockets_.clear(); }
-
   /// The descriptor that index 0 passes; others pass -1.
   Result<UniqueFd> Broadcast(int mine, const Deadline& deadline);
 
@@ -66,7 +67,11 @@ class FdExchange {
   FdExchange(Bootstrap* bootstrap, int index, int count);
 
   Status CallFirst(const FdListener::Token& token, const Deadline& deadline);
-  Status AcceptOthers(const FdListener& listener, const Deadline& deadline);
+  /// Says who calls and waits for the answer.
+  Status Introduce(int socket, const FdListener::Token& token, const Deadline& deadline) const;
+  Status AcceptOthers(const FdListener& listener, std::chrono::milliseconds patience,
+                      const Deadline& deadline);
+  Status NotInTime(const Deadline& deadline) const;
   Status Wait(int fd, short events, const Deadline& deadline) const;
   /// The loss that broke a connection, once its news is here; `broken` if none comes soon.
   Status Cause(Status broken) const;

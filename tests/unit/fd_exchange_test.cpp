@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -60,10 +61,11 @@ class FdExchangeTest : public ::testing::Test {
   }
   void Start(int count) { ends_ = InProcessBootstrap::MakeAll(count); }
 
-  Result<Exchange> Connect(int index, const Deadline& deadline = TestLimit()) {
-    return FdExchange::Connect(ends_[static_cast<std::size_t>(index)].get(), index,
-                               static_cast<int>(ends_.size()),
-                               index == 0 ? std::move(listener_) : FdListener(), token_, deadline);
+  Result<Exchange> Connect(int index, const Deadline& deadline = TestLimit(),
+                           std::chrono::milliseconds patience = 10s) {
+    return FdExchange::Connect(
+        ends_[static_cast<std::size_t>(index)].get(), index, static_cast<int>(ends_.size()),
+        index == 0 ? std::move(listener_) : FdListener(), token_, deadline, patience);
   }
   Exchange MustConnect(int index) {
     auto exchange = Connect(index);
@@ -198,6 +200,52 @@ TEST_F(FdExchangeTest, StrangersDisturbNobody) {
   });
 }
 
+TEST_F(FdExchangeTest, StrangersThatStaySilentHoldNobodyUp) {
+  Start(3);
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 50; ++i) {
+    auto fd = ConnectAbstract(FdListener::NameFor(token_), TestLimit());
+    ASSERT_TRUE(fd.ok()) << fd.status().message();
+    silent.push_back(std::move(*fd));
+  }
+  InThreads(3, [&](int index) {
+    const auto exchange = Connect(index, TestLimit(), 1h);
+    EXPECT_TRUE(exchange.ok()) << exchange.status().message();
+  });
+}
+
+TEST_F(FdExchangeTest, WhoStaysSilentIsHungUpOn) {
+  Start(2);
+  auto silent = ConnectAbstract(FdListener::NameFor(token_), TestLimit());
+  ASSERT_TRUE(silent.ok());
+  std::thread first([&] { EXPECT_TRUE(Connect(0, TestLimit(), 1ms).ok()); });
+  EXPECT_TRUE(WaitFor(silent->get(), POLLIN, TestLimit()).ok());
+  Bytes read;
+  EXPECT_EQ(ReceiveSome(silent->get(), 1, &read).status().code(), ErrorCode::kPeerLost);
+  EXPECT_TRUE(Connect(1).ok());
+  first.join();
+}
+
+TEST_F(FdExchangeTest, APeThatIsHungUpOnCallsAgain) {
+  Start(2);
+  std::thread first([&] {
+    for (int hung_up = 0; hung_up < 3;) {
+      ASSERT_TRUE(WaitFor(listener_.fd(), POLLIN, TestLimit()).ok());
+      const auto caller = AcceptAbstract(listener_.fd());
+      ASSERT_TRUE(caller.ok());
+      hung_up += caller->valid() ? 1 : 0;
+    }
+    EXPECT_TRUE(Connect(0).ok());
+  });
+  EXPECT_TRUE(Connect(1).ok());
+  first.join();
+}
+
+TEST_F(FdExchangeTest, APeWaitsForTheAnswerNoLongerThanTheDeadline) {
+  Start(2);
+  EXPECT_EQ(Connect(1, Deadline::After(50ms)).status().code(), ErrorCode::kTimeout);
+}
+
 TEST_F(FdExchangeTest, TokensAndNamesAreFresh) {
   const auto other = FdListener::Open();
   ASSERT_TRUE(other.ok());
@@ -208,9 +256,26 @@ TEST_F(FdExchangeTest, TokensAndNamesAreFresh) {
 
 // ---- PEs as processes ----
 
-/// What PE `index` of a node of processes does: exchanges, and checks what it got.
-std::string ExchangeAsProcess(int index, int count, FdListener listener,
-                              const FdListener::Token& token) {
+/// How the first of forked processes tells the others its token.
+struct SharedToken {
+  FdListener::Token token;
+  std::atomic<bool> there{false};
+};
+
+/// What PE `index` of a node of processes does: exchanges, and checks what it got. The first one
+/// listens: a listener is no inheritance of children.
+std::string ExchangeAsProcess(int index, int count, SharedToken* shared) {
+  FdListener listener;
+  if (index == 0) {
+    auto opened = FdListener::Open();
+    if (!opened.ok()) return opened.status().message();
+    listener = std::move(*opened);
+    shared->token = listener.token();
+    shared->there = true;
+  } else if (!testing::Eventually([&] { return shared->there.load(); })) {
+    return "no token";
+  }
+  const FdListener::Token token = shared->token;
   const auto alone = InProcessBootstrap::MakeAll(1);  // says that all are well
   auto exchange =
       FdExchange::Connect(alone[0].get(), index, count, std::move(listener), token, TestLimit());
@@ -223,13 +288,8 @@ std::string ExchangeAsProcess(int index, int count, FdListener listener,
 
 /// "" if all of `count` processes come by everybody's descriptors.
 std::string ExchangeAmongProcesses(int count) {
-  auto listener = FdListener::Open();
-  if (!listener.ok()) return listener.status().message();
-  const FdListener::Token token = listener->token();
-  return RunForked(count, [&](int index) {
-    FdListener forked = std::move(*listener);  // only the first keeps it
-    return ExchangeAsProcess(index, count, index == 0 ? std::move(forked) : FdListener(), token);
-  });
+  const testing::Shared<SharedToken> token;
+  return RunForked(count, [&](int index) { return ExchangeAsProcess(index, count, token.get()); });
 }
 
 TEST(FdExchangeOfProcesses, MoreDescriptorsThanOneMessageCarries) {
@@ -255,19 +315,15 @@ TEST(FdExchangeOfProcesses, AnOrdinaryUserMayHaveFewDescriptorsOnTheirWay) {
 }
 
 TEST(FdExchangeOfProcesses, TooFewDescriptorsAreSaid) {
-  auto listener = FdListener::Open();
-  ASSERT_TRUE(listener.ok());
-  const FdListener::Token token = listener->token();
+  const testing::Shared<SharedToken> token;
   const auto failures = RunForked(4, [&](int index) -> std::string {
-    FdListener forked = std::move(*listener);
     if (index == 3) {  // room for its socket and two more
       const UniqueFd lowest_free(::dup(0));
       const auto count = static_cast<rlim_t>(lowest_free.get()) + 4;
       const rlimit limit{count, count};
       if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return "setrlimit failed";
     }
-    const std::string failure =
-        ExchangeAsProcess(index, 4, index == 0 ? std::move(forked) : FdListener(), token);
+    const std::string failure = ExchangeAsProcess(index, 4, token.get());
     return index == 3 ? failure : "";
   });
   EXPECT_THAT(failures, MatchesRegex("process 3: only [0-3] of 4 descriptors of this node's heaps "
