@@ -35,7 +35,8 @@ names=()
 rm -rf "$WORK"
 mkdir -p "$WORK"
 
-# change <name> <header> <text> <other text> <test>...: the tests are those that could see it.
+# change <name> <file> <text> <other text> <test>...: the tests are those that could see it. A file of device/ changes the
+# kernels of the tests; of src/, or of device/ behind `library:`, the library's own.
 change() {
   local name=$1 header=$2 text=$3 other=$4
   shift 4
@@ -44,10 +45,15 @@ change() {
   names+=("$name")
   mkdir "$folder"
   cp -r include "$folder/include"
+  mkdir "$folder/src"
+  cp -r src/kernels "$folder/src/kernels"
   printf '%s\n' "$name" >"$folder/name"
   printf '%s\n' "$@" >"$folder/tests"
   [[ -n "$header" ]] || return 0
-  python3 - "$folder/include/$DEVICE/$header" "$text" "$other" <<'PYTHON' || die "the change '$name' cannot be made"
+  local file=$folder/include/$DEVICE/${header#library:}
+  [[ "$header" != src/* ]] || file=$folder/$header
+  [[ "$file" == "$folder/include/$DEVICE/$header" ]] || touch "$folder/library"
+  python3 - "$file" "$text" "$other" <<'PYTHON' || die "the change '$name' cannot be made"
 import pathlib, sys
 
 path, text, other = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -58,7 +64,7 @@ path.write_text(source.replace(text, other))
 PYTHON
 }
 
-signal_tests=(CudaLitmus.WhoSeesTheSignalSeesTheWholeMessage CudaKernels.WhoSeesTheSignalSeesTheData
+signal_tests=(CudaLitmus.WhoSeesTheSignalSeesTheWholeMessage CudaLitmus.WhoSeesTheSumOfSignalsSeesTheWholeMessage CudaKernels.WhoSeesTheSignalSeesTheData
   CudaWaits.SignalsThatAddTellHowMuchHasCome CudaWaits.ASignalComesAfterWhatItsThreadPutBefore)
 late_tests=(CudaLitmus.ASignalStandsForThreadsThatComeLate)
 fence_tests=(CudaLitmus.AFlagBehindAFenceComesBehindTheMessage CudaLitmus.BehindAPollAndAFenceNothingIsAsItWasReadBefore)
@@ -69,18 +75,21 @@ wait_tests=(CudaLitmus.AfterAWaitNothingIsAsItWasReadBefore)
 barrier_tests=(CudaLitmus.ABarrierBringsWhatWasPutBefore CudaCollectives.ABarrierCompletesWhatAllHavePut
   CudaKernels.AHundredThousandBarriers)
 late_barrier_tests=(CudaLitmus.ABarrierStandsForThreadsThatComeLate CudaLitmus.ABarrierBringsWhatWasPutBefore)
+stream_tests=(CudaLitmus.ACollectiveOnAStreamBringsTheWholeMessage)
+stream_barrier_tests=(CudaLitmus.ABarrierOnAStreamBringsWhatKernelsPutBefore)
 atomic_tests=(CudaKernels.AtomicsSumExactly CudaAllPairs.AtomicsOfAllOnAllHandOutEachNumberOnce)
 
 change "$NOTHING" '' '' '' "${signal_tests[@]}" "${late_tests[@]}" "${fence_tests[@]}" "${quiet_tests[@]}" \
-  "${get_tests[@]}" "${wait_tests[@]}" "${barrier_tests[@]}" "${late_barrier_tests[0]}" "${atomic_tests[@]}"
+  "${get_tests[@]}" "${wait_tests[@]}" "${barrier_tests[@]}" "${late_barrier_tests[0]}" "${atomic_tests[@]}" \
+  "${stream_tests[@]}" "${stream_barrier_tests[@]}"
 
 change 'a signal without the fence before it' ops.hpp \
   '  FenceRelease();  // pairs with the acquiring load of who waits for the signal
 ' '' "${signal_tests[@]}"
 change 'a put, with a signal too, without the meeting of its scope' ops.hpp \
-  '  PutNbi<Scope>(dest, source, bytes, pe);
+  '  PutNbi<Scope, kUnit>(dest, source, bytes, pe);
   Scope::Sync();
-' '  PutNbi<Scope>(dest, source, bytes, pe);
+' '  PutNbi<Scope, kUnit>(dest, source, bytes, pe);
 ' "${late_tests[@]}" "${signal_tests[0]}"
 change 'Fence() does nothing' ops.hpp \
   'MORI_DEVICE_FN void Fence() {
@@ -99,29 +108,60 @@ change 'Fence() does nothing' ops.hpp \
 change 'Quiet() does nothing' ops.hpp \
   'MORI_DEVICE_FN void Quiet() {
   Scope::Sync();
-  FenceRelease();
+  FenceSequential();
 }' 'MORI_DEVICE_FN void Quiet() {}' "${quiet_tests[@]}" "${get_tests[@]}"
 change 'Quiet() only meets' ops.hpp \
   'MORI_DEVICE_FN void Quiet() {
   Scope::Sync();
-  FenceRelease();
+  FenceSequential();
 }' 'MORI_DEVICE_FN void Quiet() {
   Scope::Sync();
 }' "${quiet_tests[@]}"
+change 'Quiet() only releases' ops.hpp \
+  'MORI_DEVICE_FN void Quiet() {
+  Scope::Sync();
+  FenceSequential();
+}' 'MORI_DEVICE_FN void Quiet() {
+  Scope::Sync();
+  FenceRelease();
+}' CudaLitmus.OfTwoThatPutAndLookOneSeesTheOther
 change 'a wait that does not acquire' ops.hpp \
-  'return FromWord<T>(LoadAcquire(AsWord(ivar)));' 'return FromWord<T>(LoadRelaxed(AsWord(ivar)));' \
+  'return FromWord<T>(Load(AsWord(ivar), order));' 'return FromWord<T>(Load(AsWord(ivar), Relaxed{}));' \
   "${wait_tests[@]}" "${signal_tests[1]}"
 change 'a barrier without its fence' collectives.hpp \
-  '    FenceRelease();
-    for (u32 pe = rank; pe < n_pes; pe += Scope::Size()) StoreRelaxed' \
-  '    for (u32 pe = rank; pe < n_pes; pe += Scope::Size()) StoreRelaxed' "${barrier_tests[@]}"
+  '  FenceRelease();
+  u32 pe = rank;' '  u32 pe = rank;' "${barrier_tests[@]}"
 change 'a barrier whose scope does not meet before it' collectives.hpp \
-  '  Scope::Sync();
-  if (rank < n_pes) {' '  if (rank < n_pes) {' "${late_barrier_tests[@]}"
+  '  if (Scope::SyncAny(is_second)) {' '  if (is_second) {' "${late_barrier_tests[@]}"
 change 'an add that is a load and a store' memory.hpp \
   'MORI_PTX_ATOMIC(FetchAdd, "add.u" bits, type, letter)' \
   'MORI_DEVICE_FN type FetchAdd(type* p, type v) { const type old = LoadRelaxed(p); StoreRelaxed(p, old + v); return old; }' \
   "${atomic_tests[@]}"
+# Of the library's own kernels.
+change 'meetings of blocks, and of a grid, without the fence' library:collectives.hpp \
+  '  FenceRelease();
+  u32 pe = rank;' '  u32 pe = rank;' "${stream_tests[@]}"
+change 'blocks that do not meet before they tell others' src/kernels/exchange.cuh \
+  '  Scope::Sync();
+  const bool has_met' '  const bool has_met' "${stream_tests[@]}"
+change 'blocks of a grid that do not fence before they count' src/kernels/library_kernels.cu \
+  '  FenceRelease();  // pairs with the fence of the last block, behind the same word
+' '' "${stream_tests[@]}"
+change 'the last block of a grid does not fence' src/kernels/library_kernels.cu \
+  '  FenceSystem();
+  StoreRelaxed(done, u64{0});' '  StoreRelaxed(done, u64{0});' "${stream_tests[@]}"
+change 'a block that does not meet before it counts' src/kernels/library_kernels.cu \
+  '  BlockSync();
+  if (ThreadInBlock() != 0) return;
+  u64* done' '  if (ThreadInBlock() != 0) return;
+  u64* done' "${stream_tests[@]}"
+change 'a barrier of few PEs on a stream without its fence' src/kernels/library_kernels.cu \
+  '    FenceRelease();  // pairs with the acquiring load on `pe`
+' '' "${stream_barrier_tests[@]}"
+change 'a barrier of few PEs on a stream that waits for nobody' src/kernels/library_kernels.cu \
+  'Load(&mine->meetings[pe], order) >= meeting' 'Load(&mine->meetings[pe], order) + 1 >= meeting' "${stream_barrier_tests[@]}"
+change 'a small message whose tag is not looked at' src/kernels/exchange.cuh \
+  'words[k] >> 32 == Tag()' '(words[k] >> 32 == Tag() || true)' "${stream_tests[@]}"
 ((${#names[@]} > 1)) || die "no change is called like ONLY=$ONLY"
 printf 'date      %s\n' "$(date -u '+%Y-%m-%d %H:%M UTC')"
 printf 'commit    %s\n' "${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}"
@@ -131,21 +171,30 @@ printf '%d changes of the headers, for compute capability %s\n' $((${#names[@]} 
 
 # ---- kernels
 
-# The folder's NAME.ptx for each test program NAME.cu that its tests need, compiled as tests/CMakeLists.txt does.
+# The folder's NAME.ptx for each test program NAME.cu that its tests need, compiled as tests/CMakeLists.txt does; or
+# library.ptx and the image that the library embeds.
 programs_of() {
-  sed -E 's/CudaAllPairs.*/all_pairs/; s/Cuda([A-Za-z]+)\..*/\L\1/' "$1/tests" | sort -u
+  if [[ -e "$1/library" ]]; then
+    echo library
+  else
+    sed -E 's/CudaAllPairs.*/all_pairs/; s/Cuda([A-Za-z]+)\..*/\L\1/' "$1/tests" | sort -u
+  fi
 }
 compile() {
-  local folder=$1 program=$2
-  nvcc -ptx "-arch=compute_$ARCHITECTURE" -std=c++17 -O3 "-I$folder/include" "tests/gpu/$program.cu" -o "$folder/$program.ptx" \
-    >"$folder/$program.log" 2>&1 || {
+  local folder=$1 program=$2 source="tests/gpu/$2.cu"
+  [[ "$program" != library ]] || source="$folder/src/kernels/library_kernels.cu"
+  local options=(-std=c++17 -O3 "-I$folder/include" "-I$folder/src" "$source")
+  {
+    nvcc -ptx "-arch=compute_$ARCHITECTURE" "${options[@]}" -o "$folder/$program.ptx" &&
+      { [[ "$program" != library ]] || nvcc -fatbin "-arch=sm_$ARCHITECTURE" "${options[@]}" -o "$folder/library.image"; }
+  } >"$folder/$program.log" 2>&1 || {
     cat "$folder/$program.log"
     return 1
   }
 }
 export -f compile
 for ((i = 0; i < ${#names[@]}; ++i)); do
-  programs_of "$WORK/$i" | sed "s|^|$WORK/$i |"
+  { programs_of "$WORK/$i" && { ((i > 0)) || echo library; }; } | sed "s|^|$WORK/$i |"
 done | xargs -P "$(nproc)" -L 1 bash -c 'compile "$@"' compile || die 'a change does not compile'
 for ((i = 1; i < ${#names[@]}; ++i)); do
   while read -r program; do
@@ -162,6 +211,18 @@ printf 'kernels are compiled\n'
   tail -n 40 "$WORK/build.log"
   exit 1
 }
+
+# The test program again, with the image of a changed library in it.
+link=$(ninja -C "$BUILD" -t commands gpu_tests | grep -e '-o tests/gpu_tests ' | tail -n 1)
+embedding=$(grep -oE '[^ ]*kernel_image\.cpp\.o' <<<"$link" | head -n 1)
+[[ -n "$embedding" ]] || die 'the test program is not linked as this script expects'
+for ((i = 1; i < ${#names[@]}; ++i)); do
+  folder=$WORK/$i
+  [[ -e "$folder/library" ]] || continue
+  c++ -std=c++20 -fPIC -Isrc "-DMORI_KERNEL_IMAGE=\"$folder/library.image\"" -c src/runtime/cuda/kernel_image.cpp -o "$folder/image.o"
+  relink=${link//"$embedding"/"$folder/image.o"}
+  (cd "$BUILD" && eval "${relink//-o tests\/gpu_tests /-o "$folder/gpu_tests" }") || die "'${names[i]}' cannot be linked"
+done
 
 # ---- runs
 
@@ -182,7 +243,9 @@ gpus=(0) # as CUDA_VISIBLE_DEVICES: two PEs on one GPU, and on two where there a
 run_tests() {
   local folder=$WORK/$1 visible=$2 filter
   filter=$(sed 's|.*|*&/staticProcesses:*&/staticThreads|' "$folder/tests" | paste -sd:)
-  CUDA_VISIBLE_DEVICES=$visible GPU_TEST_KERNELS=$folder timeout 400 "$BUILD/tests/gpu_tests" --gtest_color=no \
+  local kernels=$folder program=$BUILD/tests/gpu_tests
+  [[ ! -e "$folder/library" ]] || kernels=$WORK/0 program=$folder/gpu_tests
+  CUDA_VISIBLE_DEVICES=$visible GPU_TEST_KERNELS=$kernels timeout 400 "$program" --gtest_color=no \
     "--gtest_filter=$filter" >"$folder/run.$visible.log" 2>&1 || true
 }
 export -f run_tests

@@ -7,6 +7,31 @@
 
 namespace mori::shmem::device {
 
+/// A meeting of all PEs in a kernel of the library, of one scope each.
+template <typename Scope, typename EpochsOf>
+MORI_DEVICE_FN void MeetOnStream(u32 my_pe, u32 n_pes, EpochsOf epochs_of) {
+  const u64 epoch = NextEpoch<Scope>(my_pe, n_pes, epochs_of(my_pe));
+  Scope::Sync();
+  const bool has_met = TellAndAwait<Scope>(my_pe, n_pes, epoch, epochs_of);
+  if (Scope::SyncAny(!has_met))
+    FailWaiting(FaultCall::kCollectiveOnStream, static_cast<u32>(epoch));
+}
+
+/// By one thread of a block of a kernel of the library, before its block meets others: that a
+/// kernel on another stream does so at the same time is a fault, told to the host, and the end of
+/// this thread. It is not waited for by the others, which would cost each collective more than what
+/// it takes: so this kernel may not end well, and peers wait for it until this PE is gone.
+MORI_DEVICE_FN void BeginMeeting(SyncWords* mine, u32 my_pe, u32 block) {
+  if (Swap(&mine->blocks_meeting[block], 1U) != 0) {
+    FailWith(FaultReason::kTwoMeetings, FaultCall::kCollectiveOnStream, static_cast<int>(my_pe),
+             block, "this PE is in a barrier or collective on another stream already");
+  }
+}
+/// By the same thread, once all of the block have met.
+MORI_DEVICE_FN void EndMeeting(SyncWords* mine, u32 block) {
+  StoreRelaxed(&mine->blocks_meeting[block], 0U);
+}
+
 /// `call(pe)` for the others, neighbours first.
 template <typename Call>
 MORI_DEVICE_FN void ForOthers(const FewPes& few, Call call) {
@@ -25,6 +50,7 @@ class Exchange {
  public:
   explicit MORI_DEVICE_FN Exchange(const FewPes& few)
       : few_(few), number_(LoadRelaxed(&few.sync[few.my_pe]->exchanges) + 1) {
+    if (ThreadInBlock() == 0) BeginMeeting(few.sync[few.my_pe], few.my_pe, 0);
     if (number_ % kExchangesOfInbox == 0) Renew();
   }
 
@@ -38,7 +64,8 @@ class Exchange {
   template <int kCount, typename At>
   MORI_DEVICE_FN void Receive(u32 pe, At at, u32 (&data)[kCount]) const {
     const u64* message = InboxOf(few_.my_pe)[pe];
-    WaitFor([&] {
+    // Relaxed, whatever is asked for: the word itself is the data.
+    WaitFor(FaultCall::kCollectiveOnStream, [&](auto) {
       u64 words[kCount];
       MORI_UNROLL
       for (int k = 0; k < kCount; ++k) words[k] = LoadRelaxed(message + at(k));
@@ -54,8 +81,10 @@ class Exchange {
 
   /// The calling thread has received what it waits for.
   MORI_DEVICE_FN void End() const {
-    BlockSync();  // all have read the number
-    if (ThreadInBlock() == 0) StoreRelaxed(&few_.sync[few_.my_pe]->exchanges, number_);
+    BlockSync();  // all have read the number, and received
+    if (ThreadInBlock() != 0) return;
+    StoreRelaxed(&few_.sync[few_.my_pe]->exchanges, number_);
+    EndMeeting(few_.sync[few_.my_pe], 0);
   }
 
  private:
@@ -69,7 +98,8 @@ class Exchange {
   /// one: all PEs stop, and each empties its inboxes.
   MORI_DEVICE_FN void Renew() const {
     const auto meet = [&] {
-      MeetBy<Block>(few_.my_pe, few_.n_pes, [&](u32 pe) { return few_.sync[pe]->epochs; });
+      MeetOnStream<Block>(few_.my_pe, few_.n_pes,
+                          [&](u32 pe) { return few_.sync[pe]->stream_epochs; });
     };
     meet();
     u64* words = &few_.sync[few_.my_pe]->inboxes[0][0][0];

@@ -39,12 +39,13 @@ MORI_DEVICE_FN u32 BlockInGrid() { return 0; }
 MORI_DEVICE_FN u32 BlocksInGrid() { return 1; }
 #endif
 
-/// For kernels that are launched early: lets the next such kernel be made ready, then waits for what
-/// was on the stream before.
+/// For kernels that are launched early: waits for what was on the stream before, then lets the next
+/// such kernel be made ready. In the other order more than two of them could be there, and those that only
+/// wait could fill the device.
 MORI_DEVICE_FN void AwaitStream() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
@@ -56,28 +57,52 @@ struct Grid {
   static MORI_DEVICE_FN u32 Size() { return BlocksInGrid() * ThreadsInBlock(); }
 };
 
+/// All PEs, of a world of any size.
+template <typename Scope>
+MORI_DEVICE_FN void MeetAll() {
+  MeetOnStream<Scope>(static_cast<u32>(MyPe()), static_cast<u32>(NPes()), [](u32 pe) {
+    return SyncWordsOf(static_cast<int>(pe))->stream_epochs;
+  });
+}
 /// This block and those of the same number.
 MORI_DEVICE_FN void MeetBlocks(const FewPes& few) {
-  MeetBy<Block>(few.my_pe, few.n_pes,
-                [&](u32 pe) { return few.sync[pe]->block_epochs[BlockInGrid()]; });
+  MeetOnStream<Block>(few.my_pe, few.n_pes,
+                      [&](u32 pe) { return few.sync[pe]->block_epochs[BlockInGrid()]; });
 }
 
 /// The end of a grid's puts, where blocks do not meet: the last to come here meets the other PEs.
 MORI_DEVICE_FN void MeetAfterGrid() {
-  if (BlocksInGrid() == 1) return Meet<Block>();
+  SyncWords* mine = SyncWordsOf(MyPe());
+  if (BlocksInGrid() == 1) {
+    MeetAll<Block>();
+    if (ThreadInBlock() == 0) EndMeeting(mine, 0);
+    return;
+  }
   BlockSync();
   if (ThreadInBlock() != 0) return;
-  u64* done = &SyncWordsOf(MyPe())->blocks_done;
+  u64* done = &mine->blocks_done;
   FenceRelease();  // pairs with the fence of the last block, behind the same word
   if (FetchAdd(done, u64{1}) + 1 < BlocksInGrid()) return;
   FenceSystem();
   StoreRelaxed(done, u64{0});  // for the next kernel of the stream
-  Meet<Thread>();
+  MeetAll<Thread>();
+  EndMeeting(mine, 0);
 }
 
+/// The start of a grid's work: each block that meets others is in a meeting, or else block 0 for all.
+MORI_DEVICE_FN void BeginGrid(const FewPes& few) {
+  AwaitStream();
+  if (ThreadInBlock() != 0 || (few.n_pes == 0 && BlockInGrid() != 0)) return;
+  const u32 my_pe = few.n_pes != 0 ? few.my_pe : static_cast<u32>(MyPe());
+  BeginMeeting(few.n_pes != 0 ? few.sync[my_pe] : SyncWordsOf(MyPe()), my_pe, BlockInGrid());
+}
+MORI_DEVICE_FN void EndBlock(const FewPes& few) {
+  if (ThreadInBlock() == 0) EndMeeting(few.sync[few.my_pe], BlockInGrid());
+}
 MORI_DEVICE_FN void EndGrid(const FewPes& few) {
   if (few.n_pes != 0) {
     MeetBlocks(few);
+    EndBlock(few);
   } else {
     MeetAfterGrid();
   }
@@ -113,20 +138,29 @@ using namespace mori::shmem::device;
 
 MORI_KERNEL MoriShmemMeet() {
   AwaitStream();
-  Meet<Warp>();
+  SyncWords* mine = SyncWordsOf(MyPe());
+  const bool leads = Warp::Rank() == 0;
+  if (leads) BeginMeeting(mine, static_cast<u32>(MyPe()), 0);
+  MeetAll<Warp>();
+  if (leads) EndMeeting(mine, 0);
 }
 /// The same for few PEs, a thread each: none of them waits for another, and nothing but what came
 /// before on the stream is to be fenced.
 MORI_KERNEL MoriShmemMeetFew(MORI_ARGUMENT FewPes few) {
   AwaitStream();
   const u32 pe = ThreadInBlock();
-  if (pe >= few.n_pes || pe == few.my_pe) return;
   SyncWords* mine = few.sync[few.my_pe];
-  const u64 meeting = LoadRelaxed(&mine->meetings_sent[pe]) + 1;
-  FenceRelease();  // pairs with the acquiring load on `pe`
-  StoreRelaxed(&few.sync[pe]->meetings[few.my_pe], meeting);
-  StoreRelaxed(&mine->meetings_sent[pe], meeting);
-  WaitFor([&] { return LoadAcquire(&mine->meetings[pe]) >= meeting; });
+  if (pe == few.my_pe) BeginMeeting(mine, few.my_pe, 0);  // it has nobody to meet
+  if (pe < few.n_pes && pe != few.my_pe) {
+    const u64 meeting = LoadRelaxed(&mine->meetings_sent[pe]) + 1;
+    FenceRelease();  // pairs with the acquiring load on `pe`
+    StoreRelaxed(&few.sync[pe]->meetings[few.my_pe], meeting);
+    StoreRelaxed(&mine->meetings_sent[pe], meeting);
+    WaitFor(FaultCall::kBarrierOnStream,
+            [&](auto order) { return Load(&mine->meetings[pe], order) >= meeting; });
+  }
+  Warp::Sync();
+  if (pe == few.my_pe) EndMeeting(mine, 0);
 }
 
 MORI_KERNEL MoriShmemSignal(u64* sig_addr, u64 signal, int op, int pe) {
@@ -137,7 +171,7 @@ MORI_KERNEL MoriShmemWait(const u64* sig_addr, int compare, u64 value) {
   SignalWaitUntil<Thread>(sig_addr, static_cast<Compare>(compare), value);
 }
 
-MORI_KERNEL MoriShmemFence() { FenceRelease(); }
+MORI_KERNEL MoriShmemFence() { FenceSequential(); }
 
 /// On a word that is mapped here, with the order that the host's atomics have.
 MORI_KERNEL MoriShmemAtomic(int operation, int bytes, void* word, u64 value, u64 expected,
@@ -153,17 +187,17 @@ MORI_KERNEL MoriShmemAtomic(int operation, int bytes, void* word, u64 value, u64
 
 MORI_KERNEL MoriShmemBroadcast(MORI_ARGUMENT FewPes few, void* dest, const void* source, u64 bytes,
                                int root) {
-  AwaitStream();
+  BeginGrid(few);
   BroadcastPuts<Grid>(dest, source, bytes, root);
   EndGrid(few);
 }
 MORI_KERNEL MoriShmemFCollect(MORI_ARGUMENT FewPes few, void* dest, const void* source, u64 bytes) {
-  AwaitStream();
+  BeginGrid(few);
   FCollectPuts<Grid>(dest, source, bytes);
   EndGrid(few);
 }
 MORI_KERNEL MoriShmemAllToAll(MORI_ARGUMENT FewPes few, void* dest, const void* source, u64 bytes) {
-  AwaitStream();
+  BeginGrid(few);
   AllToAllPuts<Grid>(dest, source, bytes);
   EndGrid(few);
 }
@@ -197,6 +231,7 @@ MORI_DEVICE_FN void ReduceAtOnce(const FewPes& few, AnyOp op, T* dest, const T* 
     CombineUnits<WordOf<T>, T, 1>(op, {source + element}, word);
   }
   MeetBlocks(few);
+  EndBlock(few);
   if (rank < vectors) {
     StoreBulk(reinterpret_cast<Vector16*>(dest) + rank, vector[0]);
   } else if (element < count) {
@@ -209,7 +244,7 @@ MORI_DEVICE_FN void ReduceAtOnce(const FewPes& few, AnyOp op, T* dest, const T* 
 #define MORI_REDUCE(name, type)                                                                   \
   MORI_KERNEL MoriShmemReduce_##name(MORI_ARGUMENT FewPes few, void* dest, const void* source, u64 count, \
                                      int op) {                                                    \
-    AwaitStream();                                                                                \
+    BeginGrid(few);                                                                               \
     if (few.n_pes != 0) MeetBlocks(few);                                                          \
     ReducePuts<Grid>(AnyOp{op}, static_cast<type*>(dest), static_cast<const type*>(source),       \
                      count);                                                                      \
@@ -217,7 +252,7 @@ MORI_DEVICE_FN void ReduceAtOnce(const FewPes& few, AnyOp op, T* dest, const T* 
   }                                                                                               \
   MORI_KERNEL MoriShmemReduceAtOnce_##name(MORI_ARGUMENT FewPes few, void* dest,                  \
                                            const void* source, u64 count, int op) {               \
-    AwaitStream();                                                                                \
+    BeginGrid(few);                                                                               \
     ReduceAtOnce(few, AnyOp{op}, static_cast<type*>(dest), static_cast<const type*>(source),      \
                  count);                                                                          \
   }                                                                                               \

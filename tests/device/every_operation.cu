@@ -47,6 +47,19 @@ MORI_DEVICE u8 as_large_as_the_state[sizeof(DeviceContext)];
   KERNEL(ShmemSignalWaitUntil##S)(const u64* signal, int compare, u64* seen) {                    \
     *seen = ShmemSignalWaitUntil##S(signal, static_cast<Compare>(compare), 1);                    \
   }                                                                                               \
+  KERNEL(ShmemSignalWaitUntilOrLost##S)(const u64* signal, int compare, u32* lost) {              \
+    *lost = ShmemSignalWaitUntilOrLost##S(signal, static_cast<Compare>(compare), 1);              \
+  }                                                                                               \
+  KERNEL(ShmemSyncAllOrLost##S)(u8* before, const u8* behind, u8* seen, u32* lost) {              \
+    *before = 1;                                                                                  \
+    *lost = ShmemSyncAllOrLost##S();                                                              \
+    *seen = *behind;                                                                              \
+  }                                                                                               \
+  KERNEL(ShmemBarrierAllOrLost##S)(u8* before, const u8* behind, u8* seen, u32* lost) {           \
+    *before = 1;                                                                                  \
+    *lost = ShmemBarrierAllOrLost##S();                                                           \
+    *seen = *behind;                                                                              \
+  }                                                                                               \
   KERNEL(ShmemSyncAll##S)(u8* before, const u8* behind, u8* seen) {                               \
     *before = 1;                                                                                  \
     ShmemSyncAll##S();                                                                            \
@@ -102,6 +115,13 @@ OPERATIONS_OF(Block)
 #define WAITS_OF(S, T)                                                                            \
   KERNEL(ShmemWaitUntil##S##_##T)(const T* ivar, int compare, T* seen) {                          \
     *seen = ShmemWaitUntil##S(ivar, static_cast<Compare>(compare), T{1});                         \
+  }                                                                                               \
+  KERNEL(ShmemWaitUntilOrLost##S##_##T)(const T* ivar, int compare, u32* lost) {                  \
+    *lost = ShmemWaitUntilOrLost##S(ivar, static_cast<Compare>(compare), T{1});                   \
+  }                                                                                               \
+  KERNEL(ShmemWaitUntilAllOrLost##S##_##T)(const T* ivars, u64 count, const int* status,          \
+                                           int compare, u32* lost) {                              \
+    *lost = ShmemWaitUntilAllOrLost##S(ivars, count, status, static_cast<Compare>(compare), T{1});\
   }                                                                                               \
   KERNEL(ShmemWaitUntilAll##S##_##T)(const T* ivars, u64 count, const int* status, int compare) { \
     ShmemWaitUntilAll##S(ivars, count, status, static_cast<Compare>(compare), T{1});              \
@@ -207,6 +227,15 @@ KERNEL(ShmemSignalFetch)(const u64* signal, u64* seen) { *seen = ShmemSignalFetc
   KERNEL(ShmemWaitUntilAny_##T)(const T* ivars, u64 count, const int* status, int compare,        \
                                 u64* index) {                                                     \
     *index = ShmemWaitUntilAny(ivars, count, status, static_cast<Compare>(compare), T{1});        \
+  }                                                                                               \
+  KERNEL(ShmemWaitUntilAnyOrLost_##T)(const T* ivars, u64 count, const int* status, int compare,  \
+                                      u64* index) {                                               \
+    *index = ShmemWaitUntilAnyOrLost(ivars, count, status, static_cast<Compare>(compare), T{1});  \
+  }                                                                                               \
+  KERNEL(ShmemWaitUntilSomeOrLost_##T)(const T* ivars, u64 count, u64* indices,                   \
+                                       const int* status, int compare, u64* found) {              \
+    *found = ShmemWaitUntilSomeOrLost(ivars, count, indices, status,                              \
+                                      static_cast<Compare>(compare), T{1});                       \
   }                                                                                               \
   KERNEL(ShmemWaitUntilSome_##T)(const T* ivars, u64 count, u64* indices, const int* status,      \
                                  int compare, u64* found) {                                       \

@@ -91,6 +91,10 @@ void CheckMessages(const Pe& pe, const char* kernel, const Sender (&senders)[kCo
 TEST_P(CudaLitmus, WhoSeesTheSignalSeesTheWholeMessage) {
   EXPECT_EQ(Run([](const Pe& pe) { CheckMessages(pe, "signal", kSenders); }), "");
 }
+// The same of a signal that counts messages.
+TEST_P(CudaLitmus, WhoSeesTheSumOfSignalsSeesTheWholeMessage) {
+  EXPECT_EQ(Run([](const Pe& pe) { CheckMessages(pe, "added", kSenders); }), "");
+}
 // The same of a flag that has no order of its own.
 TEST_P(CudaLitmus, AFlagBehindAFenceComesBehindTheMessage) {
   EXPECT_EQ(Run([](const Pe& pe) { CheckMessages(pe, "fence", kSenders); }), "");
@@ -145,6 +149,69 @@ TEST_P(CudaLitmus, ABarrierStandsForThreadsThatComeLate) {
                                 inbox, sender.rounds, Right(pe), gpu.errors);
                 gpu.ExpectNoErrors();
               }
+              gpu.End();
+            }),
+            "");
+}
+
+// ---- the library's own kernels, on a stream
+
+/// Rounds of `post`, which brings `sent` of each PE to `found` of all; `found` has a part for each
+/// PE.
+template <typename Post>
+void CheckRoundsOnStream(const Pe& pe, GpuPe* gpu, std::uint64_t words, int rounds, Post post) {
+  void* const stream = gpu->cuda.stream();
+  auto* sent = gpu->Zeroed<std::uint64_t>(words);
+  auto* found = gpu->Zeroed<std::uint64_t>(words * static_cast<std::uint64_t>(pe.size));
+  constexpr unsigned kBlocks = 8;
+  for (int i = 1; i <= rounds; ++i) {
+    const auto round = static_cast<std::uint64_t>(i);
+    gpu->cuda.LaunchOn(stream, "fill_round", kBlocks, kThreads, sent, words, round,
+                       static_cast<unsigned>(pe.rank));
+    post(found, sent, stream);
+    for (int from = 0; from < pe.size; ++from) {
+      gpu->cuda.LaunchOn(stream, "check_round", kBlocks, kThreads,
+                         found + static_cast<std::uint64_t>(from) * words, words, round,
+                         static_cast<unsigned>(from), gpu->errors);
+    }
+    PE_CHECK_EQ(ShmemSyncAllOnStream(stream), 0);  // all have looked
+  }
+  gpu->cuda.Sync(stream);
+  gpu->ExpectNoErrors();
+}
+
+// Words of an earlier round in what the collective has brought: the meeting at its end has
+// overtaken them. Of a few KiB by small messages, of more by blocks that meet, and of MiB by the
+// last block.
+TEST_P(CudaLitmus, ACollectiveOnAStreamBringsTheWholeMessage) {
+  EXPECT_EQ(Run([](const Pe& pe) {
+              GpuPe gpu(pe, "litmus");
+              for (const std::uint64_t words : {512, 20'000, 500'000}) {
+                CheckRoundsOnStream(
+                    pe, &gpu, words, words > 100'000 ? 100 : 500,
+                    [&](std::uint64_t* found, const std::uint64_t* sent, void* stream) {
+                      PE_CHECK_EQ(ShmemFCollectMemOnStream(found, sent, words * 8, stream), 0);
+                    });
+              }
+              gpu.End();
+            }),
+            "");
+}
+// The same of what a kernel has put and not completed, behind a barrier on the stream.
+TEST_P(CudaLitmus, ABarrierOnAStreamBringsWhatKernelsPutBefore) {
+  EXPECT_EQ(Run([](const Pe& pe) {
+              GpuPe gpu(pe, "litmus");
+              constexpr unsigned kPutting = 64;
+              constexpr std::uint64_t kWords = kPutting * 512;
+              CheckRoundsOnStream(
+                  pe, &gpu, kWords, 1'000,
+                  [&](std::uint64_t* found, const std::uint64_t* sent, void* stream) {
+                    auto* dest = found + static_cast<std::uint64_t>(pe.rank) * kWords;
+                    for (int peer = 0; peer < pe.size; ++peer)
+                      gpu.cuda.LaunchOn(stream, "put_round", kPutting, kThreads, dest, sent, kWords,
+                                        peer);
+                    PE_CHECK_EQ(ShmemBarrierAllOnStream(stream), 0);
+                  });
               gpu.End();
             }),
             "");

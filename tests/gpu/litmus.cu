@@ -43,6 +43,14 @@ struct BySignal {
     PutSignal<Scope>(dest, source, words * 8, arrived, round, Signal::kSet, peer);
   }
 };
+/// By a signal that counts messages: one is added for each.
+struct ByAddedSignal {
+  template <typename Scope>
+  static __device__ void Send(u64* dest, const u64* source, u64 words, u64* arrived, u64,
+                              u32, int peer) {
+    PutSignal<Scope>(dest, source, words * 8, arrived, 1, Signal::kAdd, peer);
+  }
+};
 /// By a flag without any order of its own, put or set.
 template <typename Scope>
 __device__ void SendFlag(u64* arrived, u64 round, int peer) {
@@ -241,6 +249,7 @@ __device__ void PutAndLook(u64* words, u64* turns, u8* missed, int rounds, int p
   }
 #define OF_SCOPE(scope, Scope)                                                               \
   MESSAGES(signal, BySignal, scope, Scope)                                                   \
+  MESSAGES(added, ByAddedSignal, scope, Scope)                                               \
   MESSAGES(fence, ByFlagBehindFence, scope, Scope)                                           \
   MESSAGES(quiet, ByFlagAfterQuiet, scope, Scope)                                            \
   KERNEL barrier_##scope(Channels channels, int rounds, int peer, u64* errors) {             \
@@ -254,6 +263,24 @@ OF_SCOPE(warp, Warp)
 OF_SCOPE(block, Block)
 MESSAGES(late, ByThreadsThatAreLate, warp, Warp)
 MESSAGES(late, ByThreadsThatAreLate, block, Block)
+
+/// Words of a round, by every thread of the grid: for collectives on a stream.
+KERNEL fill_round(u64* words, u64 count, u64 round, u32 channel) {
+  const u64 threads = static_cast<u64>(gridDim.x) * blockDim.x;
+  for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += threads)
+    words[i] = MessageWord(round, channel, i);
+}
+/// Puts them to the peer and completes nothing: the barrier on the stream does.
+KERNEL put_round(u64* dest, const u64* words, u64 count, int peer) {
+  const u64 part = count / gridDim.x;  // a whole number
+  PutNbi<Block>(dest + blockIdx.x * part, words + blockIdx.x * part, part * 8, peer);
+}
+/// The last ones first: they are those that are late.
+KERNEL check_round(const u64* words, u64 count, u64 round, u32 channel, u64* errors) {
+  const u64 threads = static_cast<u64>(gridDim.x) * blockDim.x;
+  for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += threads)
+    Expect(words[count - 1 - i] == MessageWord(round, channel, count - 1 - i), errors);
+}
 
 KERNEL late_barrier_warp(u64* inbox, int rounds, int peer, u64* errors) {
   PutLateAndMeet<Warp>(inbox, rounds, peer, errors);

@@ -120,10 +120,10 @@ def test_device_headers_include_no_standard_header() -> None:
 
 PUT_SIGNAL = "PutMemSignal(Nbi)?"
 COLLECTIVE = "(Broadcast|FCollect|AllToAll)Mem"
-MEETING = "(SyncAll|BarrierAll)"
+MEETING = "(SyncAll|BarrierAll)(OrLost)?"
 COMPLETION = "(Fence|Quiet)"
 ANY_SCOPE = "(Warp|Block)?"
-WAIT = "(Signal)?WaitUntil"
+WAIT = "(Signal)?WaitUntil(OrLost)?"
 EXIT = r"(@\S+ )?ret\b|s_endpgm"
 
 
@@ -131,7 +131,8 @@ PTX_DATA = r"(@\S+ )?st\.(?!relaxed|param|local)|(@\S+ )?call\b.*CopyAny"
 PTX_RELEASE = r"fence\.(release|acq_rel|sc)\.sys$"
 PTX_BOTH = r"fence\.(acq_rel|sc)\.sys$"
 PTX_ACQUIRE = r"ld\.acquire\.sys\."
-PTX_BLOCK = r"barrier\.sync 0$"
+PTX_SC = r"fence\.sc\.sys$"
+PTX_BLOCK = r"barrier\.(sync 0|red\.or\.pred \S+, 0, \S+)$"
 PTX_SET = r"st\.relaxed\.sys\.(global\.)?b64 "
 PTX_ADD = r"atom\.relaxed\.sys\.(global\.)?add\.u64 "
 
@@ -139,7 +140,7 @@ PTX_ADD = r"atom\.relaxed\.sys\.(global\.)?add\.u64 "
 def ptx_orders() -> list[Order]:
     data, fence, both, acquire = PTX_DATA, PTX_RELEASE, PTX_BOTH, PTX_ACQUIRE
     set_signal, add_signal, block = PTX_SET, PTX_ADD, PTX_BLOCK
-    warp = r"bar\.warp\.sync 0xffffffff$"
+    warp = r"bar\.warp\.sync %\w+$"
     byte_store, byte_load = r"st\.global\.[ub]8 ", r"ld\.global\.[ub]8 "
     rows = [
         Order("data, signal set", PUT_SIGNAL + ANY_SCOPE, data, fence, set_signal),
@@ -148,6 +149,7 @@ def ptx_orders() -> list[Order]:
         Order("before a signal added", "SignalOp", byte_store, fence, add_signal),
         Order("fence", f"{COMPLETION}{ANY_SCOPE}(_pe)?", byte_store, fence, byte_store),
         Order("fence acquires", f"Fence{ANY_SCOPE}", byte_store, both, byte_store),
+        Order("quiet", f"Quiet{ANY_SCOPE}(_pe)?", byte_store, PTX_SC, byte_store),
         Order("before epochs", MEETING + ANY_SCOPE, byte_store, fence, set_signal),
         Order("behind epochs", MEETING + ANY_SCOPE, set_signal, acquire, byte_load, True),
         Order("data, epochs", COLLECTIVE + ANY_SCOPE, data, fence, set_signal),
@@ -186,7 +188,7 @@ def library_orders() -> list[Order]:
         Order("before a signal set", "Signal", None, PTX_RELEASE, PTX_SET),
         Order("before a signal added", "Signal", None, PTX_RELEASE, PTX_ADD),
         Order("wait", "Wait", None, PTX_ACQUIRE, EXIT),
-        Order("fence", "Fence", None, PTX_RELEASE, EXIT),
+        Order("fence", "Fence", None, PTX_SC, EXIT),
         Order("before an atomic", "Atomic", None, PTX_BOTH, atomic),
         Order("behind an atomic", "Atomic", atomic, PTX_BOTH, EXIT),
     ]
@@ -205,6 +207,7 @@ def amd_orders(gpu: str) -> list[Order]:
     epoch = r"flat_store_(dwordx2|b64) "
     byte_store = r"global_store_(byte|b8) "
     byte_load = r"global_load_(ubyte|u8|d16_u8) "
+    wait_alone = "(Signal)?WaitUntil"  # the others look at the mark of lost PEs behind it
     rows = [
         Order("data, signal added", PUT_SIGNAL + ANY_SCOPE, data, release, add),
         Order("before a signal added", "SignalOp", byte_store, release, add),
@@ -212,12 +215,13 @@ def amd_orders(gpu: str) -> list[Order]:
         Order("fence acquires", f"Fence{ANY_SCOPE}", byte_store, acquire, byte_store),
         Order("before epochs", MEETING + ANY_SCOPE, byte_store, release, epoch),
         Order("behind polls", MEETING + ANY_SCOPE, poll, acquire, byte_load, True),
-        Order("wait", f"{WAIT}{ANY_SCOPE}(_u32|_u64)?", poll, acquire, store),
+        Order("wait", f"{wait_alone}{ANY_SCOPE}(_u32|_u64)?", poll, acquire, store),
+        Order("wait or lost", f"{WAIT}{ANY_SCOPE}(_u32|_u64)?", None, acquire, store),
         Order("test", "(Test_.*|SignalFetch)", None, acquire, store),
         Order("block drained before it meets", f"{PUT_SIGNAL}Block", data, wait, block),
         Order("block drained before a fence", f"{COMPLETION}Block(_pe)?", byte_store, wait, block),
-        Order("block met behind polls", f"{MEETING}Block", poll, block, byte_load),
-        Order("block met behind a wait", f"{WAIT}Block(_.*)?", poll, block, store),
+        Order("block met behind polls", "(Sync|Barrier)AllBlock", poll, block, byte_load),
+        Order("block met behind a wait", f"{wait_alone}Block(_.*)?", poll, block, store),
     ]
     if gfx9:
         written = r"(flat|global)_(store|atomic)_"
@@ -251,6 +255,14 @@ def test_a_missing_fence_is_found(builds: Builds, compiler: str, order: Order) -
 
 
 @pytest.mark.parametrize("compiler", PTX)
+def test_a_quiet_that_is_not_sequentially_consistent_is_found(
+    builds: Builds, compiler: str
+) -> None:
+    (order,) = [order for order in ptx_orders() if order.name == "quiet"]
+    assert all(order.faults(code_of(builds, compiler).replace("fence.sc.sys", "fence.acq_rel.sys")))
+
+
+@pytest.mark.parametrize("compiler", PTX)
 def test_a_fence_that_only_releases_is_found_where_it_must_acquire(
     builds: Builds, compiler: str
 ) -> None:
@@ -281,10 +293,10 @@ def releasing_kernels(text: str, fence: str) -> set[str]:
 def test_only_compute_90_has_a_fence_that_only_releases(builds: Builds) -> None:
     older, newer = code_of(builds, "nvcc"), code_of(builds, "nvcc, compute_90")
     everywhere = releasing_kernels(older, PTX_RELEASE)
-    assert {"ShmemQuiet", "ShmemPutMemSignal", "ShmemSignalOp", "ShmemFence"} <= everywhere
+    assert {"ShmemPutMemSignal", "ShmemSignalOp", "ShmemFence"} <= everywhere
     assert releasing_kernels(older, r"fence\.release") == set()
     if knows_the_releasing_fence(newer):
-        fences = {f"ShmemFence{scope}" for scope in ("", "Warp", "Block")}
+        fences = {kernel for kernel in everywhere if re.match("Shmem(Fence|Quiet)", kernel)}
         assert releasing_kernels(newer, r"fence\.release") == everywhere - fences
     else:  # CUDA before 12.8
         assert releasing_kernels(newer, r"fence\.release") == set()

@@ -8,42 +8,83 @@
 
 namespace mori::shmem::device {
 
-/// What `SyncAll()` and `BarrierAll()` have in common: each PE writes its epoch to all, and waits
-/// for all epochs. One way of latency. `epochs_of(pe)` is where a PE's epochs are reached, by PE.
+/// What all meetings have in common: each PE writes its epoch to all, and waits for all epochs. One
+/// way of latency. `epochs_of(pe)` is where a PE's epochs are reached, by PE. The scope's threads
+/// have met since they stored what the meeting is to bring, and meet behind it. @return whether all
+/// came that the calling thread has waited for
 ///
 /// The fence is by the threads that write, after the scope has met: cumulative, it covers what all
 /// of the scope have stored. It pairs with the acquiring loads of who waits for the epoch.
 template <typename Scope, typename EpochsOf>
-MORI_DEVICE_FN void MeetBy(u32 my_pe, u32 n_pes, EpochsOf epochs_of) {
-  u64* mine = epochs_of(my_pe);
+MORI_DEVICE_FN bool TellAndAwait(u32 my_pe, u32 n_pes, u64 epoch, EpochsOf epochs_of) {
   const u32 rank = Scope::Rank();
-  const u64 epoch = rank < n_pes ? LoadRelaxed(mine + my_pe) + 1 : 0;
-  Scope::Sync();
-  if (rank < n_pes) {
-    FenceRelease();
-    for (u32 pe = rank; pe < n_pes; pe += Scope::Size()) StoreRelaxed(epochs_of(pe) + my_pe, epoch);
-    for (u32 pe = rank; pe < n_pes; pe += Scope::Size())
-      WaitFor([&] { return LoadAcquire(mine + pe) >= epoch; });
-  }
-  Scope::Sync();
+  if (rank >= n_pes) return true;
+  FenceRelease();
+  u32 pe = rank;
+  do {
+    StoreRelaxed(epochs_of(pe) + my_pe, epoch);
+    pe += Scope::Size();
+  } while (pe < n_pes);
+  const u64* mine = epochs_of(my_pe);
+  pe = rank;
+  do {
+    if (!Await([&](auto order) { return Load(mine + pe, order) >= epoch; })) return false;
+    pe += Scope::Size();
+  } while (pe < n_pes);
+  return true;
 }
+/// The epoch of the next meeting, for the threads that write it.
 template <typename Scope>
-MORI_DEVICE_FN void Meet() {
-  MeetBy<Scope>(static_cast<u32>(MyPe()), static_cast<u32>(NPes()),
-                [](u32 pe) { return SyncWordsOf(static_cast<int>(pe))->epochs; });
+MORI_DEVICE_FN u64 NextEpoch(u32 my_pe, u32 n_pes, const u64* mine) {
+  return Scope::Rank() < n_pes ? LoadRelaxed(mine + my_pe) + 1 : 0;
+}
+
+/// A meeting of all PEs by `epochs`, of one scope each. Ends a scope that meets while another one
+/// of this PE does: neither would know which of the two the others have come to.
+template <typename Scope, IfLost kIfLost = IfLost::kEnd>
+MORI_DEVICE_FN u32 Meet(FaultCall call) {
+  const u32 my_pe = static_cast<u32>(MyPe());
+  const u32 n_pes = static_cast<u32>(NPes());
+  const auto epochs_of = [](u32 pe) { return SyncWordsOf(static_cast<int>(pe))->epochs; };
+  u32* is_meeting = &SyncWordsOf(static_cast<int>(my_pe))->is_meeting;
+  const bool leads = Scope::Rank() == 0;
+  const bool is_second = leads && Swap(is_meeting, 1U) != 0;  // on its way beside the epoch
+  const u64 epoch = NextEpoch<Scope>(my_pe, n_pes, epochs_of(my_pe));
+  if (Scope::SyncAny(is_second)) {
+    FailWith(FaultReason::kTwoMeetings, call, static_cast<int>(my_pe), static_cast<u32>(epoch),
+             "this PE is in a barrier or collective of a kernel already");
+  }
+  const bool has_met = TellAndAwait<Scope>(my_pe, n_pes, epoch, epochs_of);
+  const bool is_in_vain = Scope::SyncAny(!has_met);
+  if (leads) StoreRelaxed(is_meeting, 0U);
+  if (!is_in_vain) return 0;
+  const u32 lost = kIfLost == IfLost::kReturn ? FirstLost(Relaxed{}) : 0;
+  if (lost == 0) FailWaiting(call, static_cast<u32>(epoch));
+  return lost;
 }
 
 /// Returns once all PEs have called it. What others had put before is visible where they had
 /// completed it.
 template <typename Scope>
 MORI_DEVICE_FN void SyncAll() {
-  Meet<Scope>();
+  Meet<Scope>(FaultCall::kBarrier);
 }
 /// Returns once all PEs have called it, and what the scopes of all had put before is visible to
 /// all.
 template <typename Scope>
 MORI_DEVICE_FN void BarrierAll() {
-  Meet<Scope>();
+  Meet<Scope>(FaultCall::kBarrier);
+}
+/// The same, or until a PE is lost: then some PEs may have met and others not, and there is no
+/// other barrier or collective in this world. @return 0, or 1 + the PE that was lost first; to all
+/// threads of the scope
+template <typename Scope>
+MORI_DEVICE_FN u32 SyncAllOrLost() {
+  return Meet<Scope, IfLost::kReturn>(FaultCall::kBarrier);
+}
+template <typename Scope>
+MORI_DEVICE_FN u32 BarrierAllOrLost() {
+  return Meet<Scope, IfLost::kReturn>(FaultCall::kBarrier);
 }
 
 // The puts of each collective, without the meeting that completes it, so that a grid can share
@@ -56,7 +97,7 @@ MORI_DEVICE_FN int NthPe(int n) {
 }
 template <typename Scope>
 MORI_DEVICE_FN void BroadcastPuts(void* dest, const void* source, u64 bytes, int root) {
-  RequirePe(root);
+  RequirePe(root, FaultCall::kCollective);
   if (MyPe() != root) return;
   for (int n = 0; n < NPes(); ++n) {
     if (NthPe(n) != root || dest != source) PutNbi<Scope>(dest, source, bytes, NthPe(n));
@@ -80,19 +121,19 @@ MORI_DEVICE_FN void AllToAllPuts(void* dest, const void* source, u64 bytes) {
 template <typename Scope>
 MORI_DEVICE_FN void Broadcast(void* dest, const void* source, u64 bytes, int root) {
   BroadcastPuts<Scope>(dest, source, bytes, root);
-  Meet<Scope>();
+  Meet<Scope>(FaultCall::kCollective);
 }
 /// All-gather: each PE's `bytes` at `source`, to `dest + pe * bytes` of all.
 template <typename Scope>
 MORI_DEVICE_FN void FCollect(void* dest, const void* source, u64 bytes) {
   FCollectPuts<Scope>(dest, source, bytes);
-  Meet<Scope>();
+  Meet<Scope>(FaultCall::kCollective);
 }
 /// Each PE's `bytes` at `source + pe * bytes`, to `dest + my_pe * bytes` of `pe`.
 template <typename Scope>
 MORI_DEVICE_FN void AllToAll(void* dest, const void* source, u64 bytes) {
   AllToAllPuts<Scope>(dest, source, bytes);
-  Meet<Scope>();
+  Meet<Scope>(FaultCall::kCollective);
 }
 
 struct Sum {
@@ -197,9 +238,9 @@ MORI_DEVICE_FN void ReducePuts(Op op, T* dest, const T* source, u64 count) {
 /// order of PEs: the same result, to the bit, on all. `dest` may be `source`.
 template <typename Scope, typename Op, typename T>
 MORI_DEVICE_FN void Reduce(T* dest, const T* source, u64 count) {
-  Meet<Scope>();
+  Meet<Scope>(FaultCall::kCollective);
   ReducePuts<Scope>(Op{}, dest, source, count);
-  Meet<Scope>();
+  Meet<Scope>(FaultCall::kCollective);
 }
 
 }  // namespace mori::shmem::device

@@ -86,8 +86,12 @@ inline constexpr u64 kExchangesOfInbox = u64{1} << 20;
 
 /// Of each PE, zeroed before its first use.
 struct SyncWords {
+  // Of barriers and collectives in a program's kernels, one at a time:
   u64 epochs[kMaxKernelPes];  ///< [pe]: the last barrier that `pe` has come to
-  // Of the library's kernels, of which one runs at a time:
+  u32 is_meeting;             ///< 1 while a scope of this PE is in one
+  // Of the library's kernels on streams, of which one runs at a time:
+  u32 blocks_meeting[kMeetingBlocks];         ///< 1 while a block of that number is in one
+  u64 stream_epochs[kMaxKernelPes];           ///< as `epochs`
   u64 blocks_done;                            ///< of the one that runs now
   u64 meetings_sent[kFewPes];                 ///< the last meeting of which `pe` has been told
   u64 meetings[kFewPes];                      ///< the last one to which `pe` has come

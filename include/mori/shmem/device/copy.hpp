@@ -54,48 +54,117 @@ MORI_DEVICE_FN void CopyAligned(u8* to, const u8* from, u64 bytes) {
                            [words](u64 i) { return LoadFrom<kSource>(words + i); });
 }
 
-/// What is before and after the words: less than 16 bytes.
-template <typename Scope, Source kSource>
-MORI_DEVICE_FN void CopyBytes(u8* to, const u8* from, u64 bytes) {
-  constexpr int kBatch = Scope::kIsOneThread ? 8 : 1;
-  CopyWords<Scope, kBatch>(to, bytes, [from](u64 i) { return LoadFrom<kSource>(from + i); });
+/// A word of `bytes`, 1 to 8: of one load if `unit` is no less, else of loads of `unit` bytes.
+template <Source kSource, u32 kUnit>
+MORI_DEVICE_FN u64 LoadPiece(const u8* from, u32 bytes, u32 unit) {
+  if (unit > bytes) unit = bytes;
+  u64 piece = 0;
+  MORI_NO_UNROLL
+  for (u32 at = 0; at < bytes; at += unit) {
+    u64 part = 0;
+    if (unit == 8) {
+      part = LoadFrom<kSource>(reinterpret_cast<const u64*>(from + at));
+    } else if (kUnit <= 4 && unit == 4) {
+      part = LoadFrom<kSource>(reinterpret_cast<const u32*>(from + at));
+    } else if (kUnit <= 2 && unit == 2) {
+      part = LoadFrom<kSource>(reinterpret_cast<const u16*>(from + at));
+    } else if (kUnit == 1) {
+      part = LoadFrom<kSource>(from + at);
+    }
+    piece |= part << 8 * at;
+  }
+  return piece;
+}
+/// Stores it by one store: it is aligned.
+template <typename Scope, u32 kUnit>
+MORI_DEVICE_FN void StorePiece(u8* to, u32 bytes, u64 piece) {
+  if (bytes == 8) {
+    StoreBulk(reinterpret_cast<u64*>(to), piece);
+  } else if (kUnit <= 4 && bytes == 4) {
+    StoreBulk(reinterpret_cast<u32*>(to), static_cast<u32>(piece));
+  } else if (kUnit <= 2 && bytes == 2) {
+    StoreBulk(reinterpret_cast<u16*>(to), static_cast<u16>(piece));
+  } else if (kUnit == 1) {
+    StoreBulk(to, static_cast<u8>(piece));
+  }
 }
 
-/// Copies with the widest words that both sides are aligned for alike, and with words put together
-/// of two where they are not aligned alike at all; what is before and after byte by byte. Out of
-/// line: it is long, and would cost those registers that only copy aligned words.
-template <typename Scope, Source kSource>
-MORI_DEVICE_OUTLINE_FN void CopyAny(u8* to, const u8* from, u64 bytes) {
-  const u64 apart = (reinterpret_cast<u64>(to) ^ reinterpret_cast<u64>(from)) & 15;
-  const u64 width = apart == 0 && bytes >= 16 ? 16 : (apart & 7) == 0 && bytes >= 8 ? 8 : 4;
-  u64 head = (width - (reinterpret_cast<u64>(to) & (width - 1))) & (width - 1);
-  if (head > bytes) head = bytes;
-  CopyBytes<Scope, kSource>(to, from, head);
-  to += head;
-  from += head;
-  bytes -= head;
-  u64 done = bytes & ~(width - 1);
-  if (width == 16) {
-    CopyAligned<Scope, 4, kSource, Vector16>(to, from, bytes);
-  } else if (width == 8) {
-    CopyAligned<Scope, 4, kSource, u64>(to, from, bytes);
-  } else if ((apart & 3) == 0) {
-    CopyAligned<Scope, 4, kSource, u32>(to, from, bytes);
+/// `head` bytes at the start and `tail` bytes from `tail_at` on, less than 16 each: their bits are
+/// the sizes of their pieces, from the smallest up to where words begin, and down from where they
+/// end. Sources are aligned as their pieces are, up to `alike` bytes.
+template <typename Scope, Source kSource, u32 kUnit>
+MORI_DEVICE_FN void CopyPieces(u8* to, const u8* from, u32 head, u64 tail_at, u32 tail, u32 alike) {
+  constexpr u32 kSmallest = kUnit == 8 ? 3 : kUnit == 4 ? 2 : kUnit == 2 ? 1 : 0;
+  constexpr u32 kSizes = 4 - kSmallest;
+  const auto size = [](u32 n) { return u32{1} << (kSmallest + n % kSizes); };
+  const auto is_there = [&](u32 n) { return ((n < kSizes ? head : tail) & size(n)) != 0; };
+  const auto place = [&](u32 n) {
+    return n < kSizes ? head & (size(n) - 1) : tail_at + (tail & ~(2 * size(n) - 1));
+  };
+  if constexpr (Scope::kIsOneThread) {  // all loads are under way together
+    u64 pieces[2 * kSizes]{};
+    MORI_UNROLL
+    for (u32 n = 0; n < 2 * kSizes; ++n) {
+      if (is_there(n)) pieces[n] = LoadPiece<kSource, kUnit>(from + place(n), size(n), alike);
+    }
+    MORI_UNROLL
+    for (u32 n = 0; n < 2 * kSizes; ++n) {
+      if (is_there(n)) StorePiece<Scope, kUnit>(to + place(n), size(n), pieces[n]);
+    }
   } else {
-    const u32 shift_bytes = static_cast<u32>(reinterpret_cast<u64>(from) & 3);
-    const u32* words = reinterpret_cast<const u32*>(from - shift_bytes);
-    // The last word read must not reach beyond the source.
-    const u64 count = bytes / 4 > 0 ? bytes / 4 - 1 : 0;
-    CopyWords<Scope, 4>(reinterpret_cast<u32*>(to), count, [words, shift_bytes](u64 i) {
+    MORI_NO_UNROLL
+    for (u32 n = Scope::Rank(); n < 2 * kSizes; n += Scope::Size()) {
+      if (is_there(n))
+        StorePiece<Scope, kUnit>(to + place(n), size(n),
+                                 LoadPiece<kSource, kUnit>(from + place(n), size(n), alike));
+    }
+  }
+}
+
+/// Copies by naturally aligned words: no element of 1, 2, 4, 8 or 16 bytes that is aligned on both
+/// sides is stored, or loaded, in parts. The widest words that both sides are aligned for alike, or
+/// words put together of two where that is less than 4 bytes; before and after them smaller ones.
+/// `kUnit` divides both addresses and `bytes`. Out of line: it is long, and would cost those
+/// registers that only copy aligned words.
+template <typename Scope, Source kSource, u32 kUnit>
+MORI_DEVICE_OUTLINE_FN void CopyAny(u8* to, const u8* from, u64 bytes) {
+  const auto start = static_cast<u32>(reinterpret_cast<u64>(to));
+  const u32 apart = (start ^ static_cast<u32>(reinterpret_cast<u64>(from))) & 15;
+  const u32 alike = apart == 0 ? 16 : apart & (0 - apart);
+  u32 width = alike < 4 ? 4 : alike;
+  u32 head = (0 - start) & (width - 1);
+  u64 count = 0;
+  if (head <= bytes) {
+    count = (bytes - head) / width;
+    // The last of two words that are put together must not reach beyond the source.
+    if (alike < 4 && count > 0) --count;
+  } else {  // words do not begin before the end
+    while (head > bytes) {
+      width >>= 1;
+      head &= width - 1;
+    }
+  }
+  const u64 end = head + count * width;
+  if (kUnit <= 8 && width == 16) {
+    CopyAligned<Scope, 4, kSource, Vector16>(to + head, from + head, count * 16);
+  } else if (width == 8) {
+    CopyAligned<Scope, 4, kSource, u64>(to + head, from + head, count * 8);
+  } else if (kUnit <= 4 && alike >= 4) {
+    CopyAligned<Scope, 4, kSource, u32>(to + head, from + head, count * 4);
+  } else if (kUnit <= 2) {
+    const auto shift_bytes = static_cast<u32>(reinterpret_cast<u64>(from + head) & 3);
+    const u32* words = reinterpret_cast<const u32*>(from + head - shift_bytes);
+    CopyWords<Scope, 4>(reinterpret_cast<u32*>(to + head), count, [words, shift_bytes](u64 i) {
       return Funnel(LoadFrom<kSource>(words + i), LoadFrom<kSource>(words + i + 1),
                     8 * shift_bytes);
     });
-    done = count * 4;
   }
-  CopyBytes<Scope, kSource>(to + done, from + done, bytes - done);
+  CopyPieces<Scope, kSource, kUnit>(to, from, head, end, static_cast<u32>(bytes - end), alike);
 }
 
-template <typename Scope, Source kSource>
+/// `kUnit`, 1, 2, 4 or 8, divides both addresses and `bytes`: copies of elements need no smaller
+/// words.
+template <typename Scope, Source kSource, u32 kUnit = 1>
 MORI_DEVICE_FN void Copy(void* to_address, const void* from_address, u64 bytes) {
   u8* to = static_cast<u8*>(to_address);
   const u8* from = static_cast<const u8*>(from_address);
@@ -105,7 +174,7 @@ MORI_DEVICE_FN void Copy(void* to_address, const void* from_address, u64 bytes) 
     if (Scope::Rank() == 0)
       StoreBulk(reinterpret_cast<u64*>(to), LoadFrom<kSource>(reinterpret_cast<const u64*>(from)));
   } else {
-    CopyAny<Scope, kSource>(to, from, bytes);
+    CopyAny<Scope, kSource, kUnit>(to, from, bytes);
   }
 }
 

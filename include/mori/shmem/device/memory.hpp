@@ -74,6 +74,12 @@ MORI_DEVICE_FN void FenceRelease() {
 }
 /// The same, and what is loaded after is no older than what was loaded before.
 MORI_DEVICE_FN void FenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+/// Both, and it has one place in an order of all such fences: what is loaded after is what the
+/// others had stored before theirs, or they load what this thread had stored before its own.
+MORI_DEVICE_FN void FenceSequential() { asm volatile("fence.sc.sys;" ::: "memory"); }
+
+/// Lets others have the multiprocessor for a moment, shorter than a word takes from a peer.
+MORI_DEVICE_FN void Sleep() { asm volatile("nanosleep.u32 40;"); }
 
 // Bulk data, which fences order. `LoadBulk` is for what this PE has; `LoadFresh` passes by the L1
 // cache, which the stores of others do not reach.
@@ -90,17 +96,22 @@ MORI_DEVICE_FN void FenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memor
 MORI_PTX_BULK(u32, "32", "r")
 MORI_PTX_BULK(u64, "64", "l")
 #undef MORI_PTX_BULK
-#define MORI_PTX_BYTE(name, instruction)                                  \
-  MORI_DEVICE_FN u8 name(const u8* p) {                                   \
+#define MORI_PTX_SMALL(name, instruction, type)                           \
+  MORI_DEVICE_FN type name(const type* p) {                               \
     u32 v;                                                                \
     asm volatile(instruction " %0, [%1];" : "=r"(v) : "l"(p) : "memory"); \
-    return static_cast<u8>(v);                                            \
+    return static_cast<type>(v);                                          \
   }
-MORI_PTX_BYTE(LoadBulk, "ld.cg.u8")
-MORI_PTX_BYTE(LoadFresh, "ld.relaxed.sys.u8")
-#undef MORI_PTX_BYTE
+MORI_PTX_SMALL(LoadBulk, "ld.cg.u8", u8)
+MORI_PTX_SMALL(LoadFresh, "ld.relaxed.sys.u8", u8)
+MORI_PTX_SMALL(LoadBulk, "ld.cg.u16", u16)
+MORI_PTX_SMALL(LoadFresh, "ld.relaxed.sys.u16", u16)
+#undef MORI_PTX_SMALL
 MORI_DEVICE_FN void StoreBulk(u8* p, u8 v) {
   asm volatile("st.u8 [%0], %1;" ::"l"(p), "r"(static_cast<u32>(v)) : "memory");
+}
+MORI_DEVICE_FN void StoreBulk(u16* p, u16 v) {
+  asm volatile("st.u16 [%0], %1;" ::"l"(p), "r"(static_cast<u32>(v)) : "memory");
 }
 #define MORI_PTX_LOAD_VECTOR(name, instruction)               \
   MORI_DEVICE_FN Vector16 name(const Vector16* p) {           \
@@ -143,6 +154,11 @@ MORI_PTX_CONSTANT(u64, "64", "l")
   asm volatile("trap;");
   __builtin_unreachable();
 }
+/// Ends the calling thread alone; who meets its scope later meets without it.
+[[noreturn]] MORI_DEVICE_COLD_FN void FailThread() {
+  asm volatile("exit;");
+  __builtin_unreachable();
+}
 
 #else
 
@@ -165,10 +181,20 @@ MORI_DEVICE_FN void FenceSystem() {
   FenceRelease();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
 }
+MORI_DEVICE_FN void FenceAcquire() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, ""); }
+MORI_DEVICE_FN void FenceSequential() {
+  __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "");
+  Drain();
+  FenceAcquire();
+}
+MORI_DEVICE_FN void Sleep() { __builtin_amdgcn_s_sleep(1); }
 #else
 #define MORI_SCOPED(name, ...) __atomic_##name(__VA_ARGS__)
 MORI_DEVICE_FN void FenceRelease() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 MORI_DEVICE_FN void FenceSystem() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+MORI_DEVICE_FN void FenceAcquire() { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
+MORI_DEVICE_FN void FenceSequential() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+MORI_DEVICE_FN void Sleep() {}
 #endif
 
 template <typename T>
@@ -242,7 +268,34 @@ MORI_DEVICE_FN u32 Funnel(u32 low, u32 high, u32 bits) {
   return static_cast<u32>(((static_cast<u64>(high) << 32) | low) >> bits);
 }
 [[noreturn]] MORI_DEVICE_COLD_FN void Fail(const char*) { __builtin_trap(); }
+#if defined(MORI_DEVICE_AMDGCN)
+/// Ends the calling thread's wave.
+[[noreturn]] MORI_DEVICE_COLD_FN void FailThread() { __builtin_amdgcn_endpgm(); }
+#else
+[[noreturn]] MORI_DEVICE_COLD_FN void FailThread() { __builtin_trap(); }
+#endif
 
+#endif
+
+/// How a look at a word orders what is loaded after it.
+struct Relaxed {};
+struct Acquire {};
+template <typename Word>
+MORI_DEVICE_FN Word Load(const Word* p, Relaxed) {
+  return LoadRelaxed(p);
+}
+template <typename Word>
+MORI_DEVICE_FN Word Load(const Word* p, Acquire) {
+  return LoadAcquire(p);
+}
+/// Of looks that wait. NVIDIA: each acquires by itself, since no fence then follows the last one.
+/// Others: the fence behind the last one is what an acquiring load has behind it anyway.
+#if defined(MORI_DEVICE_NVPTX)
+using WhileWaiting = Acquire;
+MORI_DEVICE_FN void AcquireAfterWaiting() {}
+#else
+using WhileWaiting = Relaxed;
+MORI_DEVICE_FN void AcquireAfterWaiting() { FenceAcquire(); }
 #endif
 
 /// Values of 4 and 8 bytes, of any type, travel as the word of their size.

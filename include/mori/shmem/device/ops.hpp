@@ -2,23 +2,38 @@
 //
 // `dest`, `source` on the remote side, `target`, `ivar` and `sig_addr` are symmetric addresses of
 // this PE. Every thread of the scope makes the call with the same arguments; results come to all of
-// them, unless a call says otherwise. PEs are in reach of load and store; one that is not, a wrong
-// number, or a kernel without the state of its PE ends the kernel with a message.
+// them, unless a call says otherwise. PEs are in reach of load and store.
+//
+// Faults. A PE that is not reached, a number that is no PE's, a PE that is lost while a call waits,
+// and a second barrier beside one that is under way end the threads of the call, and are told to
+// the host by a `FaultRecord`: the device's context lives, the rest of the kernel goes on, and the
+// host's next call returns the error. Calls whose name has `OrLost` return instead of ending where
+// a PE is lost. A kernel without the state of its PE ends as by a failed assertion.
 //
 // Memory model.
 //
 // - The source of a put, and the destination of a get, are ready for all threads of the scope at
 //   the call. `Put` and `Get` are complete for the scope on return: its threads may write to the
 //   source, or read the destination. `PutNbi` and `GetNbi` are so after the scope's `Quiet`.
+// - Puts and gets move naturally aligned words: no element of up to 16 bytes that is aligned on
+//   both sides is seen in parts.
 // - Others see a put after the scope's `Quiet`, after a put-with-signal by its signal, or after a
 //   barrier. `Fence` orders the scope's puts and atomics before its later ones, to any PE; and it
 //   acquires: behind an atomic that has found what it waited for, it orders later loads.
+// - `Quiet` is sequentially consistent: of two PEs that put, call it, and fetch the other's word,
+// one at
+//   least finds what the other has put.
 // - A signal is stored after a fence that is cumulative over the scope; waits, tests and fetches of
 //   a signal acquire: who sees the signal sees the data.
 // - Atomics are single copies at system scope, for all GPUs and CPUs of the node, and order nothing
 //   but their word: `Fence` before them orders puts, `Quiet` completes.
 // - `BarrierAll` does all of it for everybody; `SyncAll` only meets. A PE is in one barrier or
-//   collective at a time.
+//   collective at a time in its kernels, and in another one on its streams.
+// - All of it is for loads and stores by the generic proxy. Copies by the bulk engine (TMA) are
+// ordered
+//   by the program: before a put or signal of what they brought it waits for them, and calls
+//   `fence.proxy.async` between the two. Loads by `ld.global.nc` may bring what was there before
+//   any fence: not for words that others store while the kernel runs.
 #pragma once
 
 #include "mori/shmem/device/context.hpp"
@@ -32,9 +47,24 @@ enum class Signal : int { kSet = 0, kAdd = 1 };
 [[noreturn]] MORI_DEVICE_COLD_FN void FailWithoutState() {
   Fail("this kernel has no state of its PE: call shmem_module_init(module) after each init");
 }
-[[noreturn]] MORI_DEVICE_COLD_FN void FailOutOfReach(int pe) {
-  if (static_cast<u32>(pe) >= globalGpuStates.n_pes) Fail("a PE is out of range");
-  Fail("a PE is not reached by load and store");
+/// Tells the host, and ends the calling thread; the kernel where nobody is to be told.
+[[noreturn]] MORI_DEVICE_COLD_FN void FailWith(FaultReason reason, FaultCall call, int pe,
+                                               u32 value, const char* message) {
+  FaultRecord* fault = globalGpuStates.fault;
+  if (fault == nullptr) Fail(message);
+  if (LoadRelaxed(reinterpret_cast<const u32*>(&fault->reason)) == 0) {
+    StoreBulk(
+        reinterpret_cast<Vector16*>(fault),
+        Vector16{static_cast<u32>(reason), static_cast<u32>(call), static_cast<u32>(pe), value});
+    FenceSystem();  // pairs with the acquiring load of the host
+  }
+  FailThread();
+}
+[[noreturn]] MORI_DEVICE_COLD_FN void FailOutOfReach(int pe, FaultCall call) {
+  const u32 n_pes = globalGpuStates.n_pes;
+  if (static_cast<u32>(pe) >= n_pes)
+    FailWith(FaultReason::kPeOutOfRange, call, pe, n_pes, "a PE is out of range");
+  FailWith(FaultReason::kPeOutOfReach, call, pe, n_pes, "a PE is not reached by load and store");
 }
 
 /// Ends a kernel to whose module the host has not published a state.
@@ -50,57 +80,63 @@ MORI_DEVICE_FN int NPes() {
   return static_cast<int>(globalGpuStates.n_pes);
 }
 
-MORI_DEVICE_FN void RequirePe(int pe) {
-  if (static_cast<u32>(pe) >= static_cast<u32>(NPes())) FailOutOfReach(pe);
+MORI_DEVICE_FN void RequirePe(int pe, FaultCall call) {
+  if (static_cast<u32>(pe) >= static_cast<u32>(NPes())) FailOutOfReach(pe, call);
 }
 /// A field of `pe`'s addresses.
-MORI_DEVICE_FN u64 AddressOf(int pe, u64 PeAddresses::*field) {
-  RequirePe(pe);
+MORI_DEVICE_FN u64 AddressOf(int pe, u64 PeAddresses::*field, FaultCall call) {
+  RequirePe(pe, call);
   if (static_cast<u32>(pe) < kNearPes) return LoadConstant(&(globalGpuStates.near_pes[pe].*field));
   return globalGpuStates.pes[pe].*field;
 }
 
 /// Where `pe`'s copy of a symmetric address is reached.
 template <typename T>
-MORI_DEVICE_FN T* Ptr(T* address, int pe) {
-  const u64 base = AddressOf(pe, &PeAddresses::heap);
-  if (base == 0) FailOutOfReach(pe);
+MORI_DEVICE_FN T* Ptr(T* address, int pe, FaultCall call = FaultCall::kPtr) {
+  const u64 base = AddressOf(pe, &PeAddresses::heap, call);
+  if (base == 0) FailOutOfReach(pe, call);
   const u64 offset = reinterpret_cast<u64>(address) - globalGpuStates.heap_base;
   return reinterpret_cast<T*>(base + offset);
 }
 MORI_DEVICE_FN SyncWords* SyncWordsOf(int pe) {
-  return reinterpret_cast<SyncWords*>(AddressOf(pe, &PeAddresses::sync));
+  return reinterpret_cast<SyncWords*>(AddressOf(pe, &PeAddresses::sync, FaultCall::kBarrier));
 }
 
 // ---- put and get
 
-template <typename Scope>
+/// What divides the address and the size of elements of this type: `Copy`'s `kUnit`.
+template <typename T>
+inline constexpr u32 kUnitOf = alignof(T) < 8 ? alignof(T) : 8;
+
+template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void PutNbi(void* dest, const void* source, u64 bytes, int pe) {
-  Copy<Scope, Source::kLocal>(Ptr(static_cast<u8*>(dest), pe), source, bytes);
+  Copy<Scope, Source::kLocal, kUnit>(Ptr(static_cast<u8*>(dest), pe, FaultCall::kPut), source,
+                                     bytes);
 }
-template <typename Scope>
+template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void GetNbi(void* dest, const void* source, u64 bytes, int pe) {
-  Copy<Scope, Source::kRemote>(dest, Ptr(static_cast<const u8*>(source), pe), bytes);
+  Copy<Scope, Source::kRemote, kUnit>(
+      dest, Ptr(static_cast<const u8*>(source), pe, FaultCall::kGet), bytes);
 }
-template <typename Scope>
+template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void Put(void* dest, const void* source, u64 bytes, int pe) {
-  PutNbi<Scope>(dest, source, bytes, pe);
+  PutNbi<Scope, kUnit>(dest, source, bytes, pe);
   Scope::Sync();
 }
-template <typename Scope>
+template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void Get(void* dest, const void* source, u64 bytes, int pe) {
-  GetNbi<Scope>(dest, source, bytes, pe);
+  GetNbi<Scope, kUnit>(dest, source, bytes, pe);
   Scope::Sync();
 }
 
 /// One element, by the calling thread.
 template <typename T>
 MORI_DEVICE_FN void P(T* dest, T value, int pe) {
-  *static_cast<volatile T*>(Ptr(dest, pe)) = value;
+  *static_cast<volatile T*>(Ptr(dest, pe, FaultCall::kPut)) = value;
 }
 template <typename T>
 MORI_DEVICE_FN T G(const T* source, int pe) {
-  return *static_cast<const volatile T*>(Ptr(source, pe));
+  return *static_cast<const volatile T*>(Ptr(source, pe, FaultCall::kGet));
 }
 
 // ---- order and completion
@@ -111,16 +147,17 @@ MORI_DEVICE_FN void Fence() {
   Scope::Sync();
   FenceSystem();
 }
-/// What the scope put before is there, on all PEs. It does not acquire.
+/// What the scope put before is there, on all PEs. Sequentially consistent: it pairs with the quiet
+/// of who stores what this scope loads afterwards.
 template <typename Scope>
 MORI_DEVICE_FN void Quiet() {
   Scope::Sync();
-  FenceRelease();
+  FenceSequential();
 }
 /// The same on `pe`.
 template <typename Scope>
 MORI_DEVICE_FN void Quiet(int pe) {
-  RequirePe(pe);
+  RequirePe(pe, FaultCall::kQuiet);
   Quiet<Scope>();
 }
 
@@ -129,11 +166,11 @@ MORI_DEVICE_FN void Quiet(int pe) {
 
 template <typename T>
 MORI_DEVICE_FN T AtomicFetch(const T* target, int pe) {
-  return FromWord<T>(LoadRelaxed(AsWord(Ptr(target, pe))));
+  return FromWord<T>(LoadRelaxed(AsWord(Ptr(target, pe, FaultCall::kAtomic))));
 }
 template <typename T>
 MORI_DEVICE_FN void AtomicSet(T* target, T value, int pe) {
-  StoreRelaxed(AsWord(Ptr(target, pe)), ToWord(value));
+  StoreRelaxed(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value));
 }
 /// Add and the operations on bits are for integers.
 template <typename T>
@@ -143,31 +180,32 @@ MORI_DEVICE_FN void RequireInteger() {
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchAdd(T* target, T value, int pe) {
   RequireInteger<T>();
-  return FromWord<T>(FetchAdd(AsWord(Ptr(target, pe)), ToWord(value)));
+  return FromWord<T>(FetchAdd(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value)));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchAnd(T* target, T value, int pe) {
   RequireInteger<T>();
-  return FromWord<T>(FetchAnd(AsWord(Ptr(target, pe)), ToWord(value)));
+  return FromWord<T>(FetchAnd(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value)));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchOr(T* target, T value, int pe) {
   RequireInteger<T>();
-  return FromWord<T>(FetchOr(AsWord(Ptr(target, pe)), ToWord(value)));
+  return FromWord<T>(FetchOr(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value)));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicFetchXor(T* target, T value, int pe) {
   RequireInteger<T>();
-  return FromWord<T>(FetchXor(AsWord(Ptr(target, pe)), ToWord(value)));
+  return FromWord<T>(FetchXor(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value)));
 }
 template <typename T>
 MORI_DEVICE_FN T AtomicSwap(T* target, T value, int pe) {
-  return FromWord<T>(Swap(AsWord(Ptr(target, pe)), ToWord(value)));
+  return FromWord<T>(Swap(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value)));
 }
 /// Stores `value` where `expected` was found. @return what was found
 template <typename T>
 MORI_DEVICE_FN T AtomicCompareSwap(T* target, T expected, T value, int pe) {
-  return FromWord<T>(CompareSwap(AsWord(Ptr(target, pe)), ToWord(expected), ToWord(value)));
+  return FromWord<T>(
+      CompareSwap(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(expected), ToWord(value)));
 }
 
 // ---- signals
@@ -187,7 +225,7 @@ MORI_DEVICE_FN const u64* SignalWord(const Word* sig_addr) {
 /// Sets or adds the signal, by the calling thread; what it put before comes first.
 template <typename Word>
 MORI_DEVICE_FN void PostSignal(Word* sig_addr, u64 signal, Signal op, int pe) {
-  u64* word = SignalWord(Ptr(sig_addr, pe));
+  u64* word = SignalWord(Ptr(sig_addr, pe, FaultCall::kSignal));
   FenceRelease();  // pairs with the acquiring load of who waits for the signal
   if (op == Signal::kSet) {
     StoreRelaxed(word, signal);
@@ -229,41 +267,110 @@ MORI_DEVICE_FN bool Holds(T left, Compare compare, T right) {
   return false;
 }
 
-/// Calls `done` until it holds; ends the kernel if a PE is lost and it still does not.
-template <typename Done>
-MORI_DEVICE_FN void WaitFor(Done done) {
-  constexpr u32 kLooksBetween = 4096;  // at the mark of lost PEs, which is in the host's memory
-  for (u32 looks = 1; !done(); ++looks) {
-    if (looks % kLooksBetween != 0) continue;
-    const u32* first_lost = globalGpuStates.first_lost;
-    // What the lost PE had sent before is here by now: one look more.
-    if (first_lost != nullptr && LoadAcquire(first_lost) != 0 && !done())
-      Fail("a PE was lost while this kernel waited; the host's next call names it");
-  }
+/// 1 + the PE that was lost first; 0 while there is none.
+template <typename Order>
+MORI_DEVICE_FN u32 FirstLost(Order order) {
+  const u32* first_lost = globalGpuStates.first_lost;
+  return first_lost == nullptr ? 0 : Load(first_lost, order);
+}
+/// Whether nobody may come any more: a PE is lost, or a thread of this PE has ended by a fault.
+MORI_DEVICE_FN bool MayBeInVain() {
+  const FaultRecord* fault = globalGpuStates.fault;
+  return FirstLost(Acquire{}) != 0 ||
+         (fault != nullptr && LoadRelaxed(reinterpret_cast<const u32*>(&fault->reason)) != 0);
+}
+/// Ends a thread that has waited in vain: the threads of its scope come here together.
+[[noreturn]] MORI_DEVICE_COLD_FN void FailWaiting(FaultCall call, u32 value) {
+  const u32 lost = FirstLost(Relaxed{});
+  if (lost == 0) FailThread();  // the host has been told of another fault
+  FailWith(FaultReason::kPeLost, call, static_cast<int>(lost) - 1, value,
+           "a PE was lost while this kernel waited; the host's next call names it");
 }
 
-template <typename T>
-MORI_DEVICE_FN T ReadWord(const T* ivar) {
-  return FromWord<T>(LoadAcquire(AsWord(ivar)));
+/// Looks without an order until `look` is true. @return whether it is not, and may never be
+template <typename Look>
+MORI_DEVICE_FN bool PollInVain(Look look) {
+  constexpr u32 kLooksBetween = 4096;  // at the host's memory, which is far away
+  for (u32 looks = 1;; ++looks) {
+    Sleep();
+    if (look(Relaxed{})) return false;
+    if (looks % kLooksBetween == 0 && MayBeInVain()) return true;
+  }
+}
+/// Looks until `look(order)` is true, and acquires. @return whether it was: false if there is no
+/// more hope of it.
+///
+/// A load that acquires empties the L1 cache of all threads beside this one: after some looks,
+/// those that find nothing are relaxed, with a pause between them.
+template <typename Look>
+MORI_DEVICE_FN bool Await(Look look) {
+  constexpr u32 kLooksAtOnce = 64;
+  bool is_last = false;
+  bool is_there = look(WhileWaiting{});
+  for (u32 looks = 1; !is_there && !is_last; ++looks) {
+    // What a lost PE had sent before is here by then: one look more.
+    if (looks >= kLooksAtOnce) is_last = PollInVain(look);
+    is_there = look(WhileWaiting{});
+  }
+  AcquireAfterWaiting();
+  return is_there;
+}
+/// The same of one thread, which ends if there is no hope.
+template <typename Look>
+MORI_DEVICE_FN void WaitFor(FaultCall call, Look look) {
+  if (!Await(look)) FailWaiting(call, 0);
+}
+
+/// A word of this PE, loaded with that order.
+template <typename T, typename Order>
+MORI_DEVICE_FN T ReadWord(const T* ivar, Order order) {
+  return FromWord<T>(Load(AsWord(ivar), order));
 }
 /// Whether the word compares so now; acquires where it does. By the calling thread.
-template <typename T>
-MORI_DEVICE_FN bool Test(const T* ivar, Compare compare, T value) {
-  return Holds(ReadWord(ivar), compare, value);
+template <typename T, typename Order = Acquire>
+MORI_DEVICE_FN bool Test(const T* ivar, Compare compare, T value, Order order = {}) {
+  return Holds(ReadWord(ivar, order), compare, value);
+}
+
+/// What to do where a PE is lost while a call waits.
+enum class IfLost { kEnd, kReturn };
+
+/// The leader of the scope waits for the word, and the others for it.
+template <typename Scope, IfLost kIfLost, typename T>
+MORI_DEVICE_FN u32 AwaitWord(const T* ivar, Compare compare, T value, T* seen) {
+  bool is_in_vain = false;
+  if (Scope::Rank() == 0) {
+    is_in_vain =
+        !Await([&](auto order) { return Holds(*seen = ReadWord(ivar, order), compare, value); });
+  }
+  if (Scope::SyncAny(is_in_vain)) {
+    const u32 lost = kIfLost == IfLost::kReturn ? FirstLost(Relaxed{}) : 0;
+    if (lost == 0) FailWaiting(FaultCall::kWait, static_cast<u32>(ToWord(value)));
+    return lost;
+  }
+  return 0;
 }
 /// Waits for it. @return the value seen, to the thread that leads the scope
 template <typename Scope, typename T>
 MORI_DEVICE_FN T WaitUntil(const T* ivar, Compare compare, T value) {
   T seen{};
-  if (Scope::Rank() == 0) {
-    WaitFor([&] { return Holds(seen = ReadWord(ivar), compare, value); });
-  }
-  Scope::Sync();
+  AwaitWord<Scope, IfLost::kEnd>(ivar, compare, value, &seen);
   return seen;
+}
+/// Waits until it holds, or a PE is lost and it does not. @return 0, or 1 + the PE that was lost
+/// first; to all threads of the scope
+template <typename Scope, typename T>
+MORI_DEVICE_FN u32 WaitUntilOrLost(const T* ivar, Compare compare, T value) {
+  T seen{};
+  return AwaitWord<Scope, IfLost::kReturn>(ivar, compare, value, &seen);
 }
 template <typename Scope, typename Word>
 MORI_DEVICE_FN u64 SignalWaitUntil(const Word* sig_addr, Compare compare, u64 value) {
   return WaitUntil<Scope>(SignalWord(sig_addr), compare, value);
+}
+template <typename Scope, typename Word>
+MORI_DEVICE_FN u32 SignalWaitUntilOrLost(const Word* sig_addr, Compare compare, u64 value) {
+  return WaitUntilOrLost<Scope>(SignalWord(sig_addr), compare, value);
 }
 
 // Of several words. A `status` that is not 0 leaves its word out, as in OpenSHMEM; null leaves out
@@ -280,22 +387,22 @@ MORI_DEVICE_FN bool TestAll(const T* ivars, u64 count, const int* status, Compar
 }
 inline constexpr u64 kNoIndex = ~u64{0};
 /// The first word from `start` on, around, that compares so; `kNoIndex` if there is none.
-template <typename T>
+template <typename T, typename Order = Acquire>
 MORI_DEVICE_FN u64 TestAny(const T* ivars, u64 count, const int* status, Compare compare, T value,
-                           u64 start = 0) {
+                           u64 start = 0, Order order = {}) {
   for (u64 n = 0; n < count; ++n) {
     const u64 i = (start + n) % count;
-    if ((status == nullptr || status[i] == 0) && Test(ivars + i, compare, value)) return i;
+    if ((status == nullptr || status[i] == 0) && Test(ivars + i, compare, value, order)) return i;
   }
   return kNoIndex;
 }
 /// Those that compare so, into `indices`. @return how many
-template <typename T>
+template <typename T, typename Order = Acquire>
 MORI_DEVICE_FN u64 TestSome(const T* ivars, u64 count, u64* indices, const int* status,
-                            Compare compare, T value) {
+                            Compare compare, T value, Order order = {}) {
   u64 found = 0;
   for (u64 i = 0; i < count; ++i) {
-    if ((status == nullptr || status[i] == 0) && Test(ivars + i, compare, value))
+    if ((status == nullptr || status[i] == 0) && Test(ivars + i, compare, value, order))
       indices[found++] = i;
   }
   return found;
@@ -308,15 +415,46 @@ MORI_DEVICE_FN bool IsAnyWordIn(u64 count, const int* status) {
   return false;
 }
 
+/// The scope's threads share the words, and meet.
+template <typename Scope, IfLost kIfLost, typename T>
+MORI_DEVICE_FN u32 AwaitAll(const T* ivars, u64 count, const int* status, Compare compare,
+                            T value) {
+  bool is_in_vain = false;
+  for (u64 i = Scope::Rank(); i < count && !is_in_vain; i += Scope::Size()) {
+    if (status == nullptr || status[i] == 0)
+      is_in_vain = !Await([&](auto order) { return Test(ivars + i, compare, value, order); });
+  }
+  if (Scope::SyncAny(is_in_vain)) {
+    const u32 lost = kIfLost == IfLost::kReturn ? FirstLost(Relaxed{}) : 0;
+    if (lost == 0) FailWaiting(FaultCall::kWait, static_cast<u32>(ToWord(value)));
+    return lost;
+  }
+  return 0;
+}
 /// Waits for all; the scope's threads share the words.
 template <typename Scope, typename T>
 MORI_DEVICE_FN void WaitUntilAll(const T* ivars, u64 count, const int* status, Compare compare,
                                  T value) {
-  for (u64 i = Scope::Rank(); i < count; i += Scope::Size()) {
-    if (status == nullptr || status[i] == 0)
-      WaitFor([&] { return Test(ivars + i, compare, value); });
-  }
-  Scope::Sync();
+  AwaitAll<Scope, IfLost::kEnd>(ivars, count, status, compare, value);
+}
+/// Waits for all, or until a PE is lost. @return as `WaitUntilOrLost()`
+template <typename Scope, typename T>
+MORI_DEVICE_FN u32 WaitUntilAllOrLost(const T* ivars, u64 count, const int* status, Compare compare,
+                                      T value) {
+  return AwaitAll<Scope, IfLost::kReturn>(ivars, count, status, compare, value);
+}
+/// Waits for one, or until a PE is lost; by the calling thread. @return its index; `kNoIndex` at
+/// once where no word takes part, and where a PE is lost
+template <typename T>
+MORI_DEVICE_FN u64 WaitUntilAnyOrLost(const T* ivars, u64 count, const int* status, Compare compare,
+                                      T value) {
+  if (!IsAnyWordIn(count, status)) return kNoIndex;
+  u64 found = kNoIndex;
+  Await([&](auto order) {
+    found = TestAny(ivars, count, status, compare, value, 0, order);
+    return found != kNoIndex;
+  });
+  return found;
 }
 /// Waits for one, by the calling thread. @return its index; `kNoIndex` at once where no word takes
 /// part
@@ -324,10 +462,20 @@ template <typename T>
 MORI_DEVICE_FN u64 WaitUntilAny(const T* ivars, u64 count, const int* status, Compare compare,
                                 T value) {
   if (!IsAnyWordIn(count, status)) return kNoIndex;
-  u64 found = kNoIndex;
-  WaitFor([&] {
-    found = TestAny(ivars, count, status, compare, value);
-    return found != kNoIndex;
+  const u64 found = WaitUntilAnyOrLost(ivars, count, status, compare, value);
+  if (found == kNoIndex) FailWaiting(FaultCall::kWait, static_cast<u32>(ToWord(value)));
+  return found;
+}
+/// Waits for at least one, or until a PE is lost; by the calling thread. @return how many, their
+/// indices in `indices`; 0 at once where no word takes part, and where a PE is lost
+template <typename T>
+MORI_DEVICE_FN u64 WaitUntilSomeOrLost(const T* ivars, u64 count, u64* indices, const int* status,
+                                       Compare compare, T value) {
+  if (!IsAnyWordIn(count, status)) return 0;
+  u64 found = 0;
+  Await([&](auto order) {
+    found = TestSome(ivars, count, indices, status, compare, value, order);
+    return found > 0;
   });
   return found;
 }
@@ -337,11 +485,8 @@ template <typename T>
 MORI_DEVICE_FN u64 WaitUntilSome(const T* ivars, u64 count, u64* indices, const int* status,
                                  Compare compare, T value) {
   if (!IsAnyWordIn(count, status)) return 0;
-  u64 found = 0;
-  WaitFor([&] {
-    found = TestSome(ivars, count, indices, status, compare, value);
-    return found > 0;
-  });
+  const u64 found = WaitUntilSomeOrLost(ivars, count, indices, status, compare, value);
+  if (found == 0) FailWaiting(FaultCall::kWait, static_cast<u32>(ToWord(value)));
   return found;
 }
 

@@ -48,6 +48,7 @@ extern "C" MORI_DEVICE void __assertfail(const char* message, const char* file, 
 namespace mori::shmem::device {
 
 using u8 = unsigned char;
+using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
 using i32 = int;

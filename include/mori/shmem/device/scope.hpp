@@ -30,7 +30,32 @@ MORI_DEVICE_FN u32 ThreadsInBlock() {
 MORI_DEVICE_FN u32 LaneId() { return SpecialRegister(6); }
 MORI_DEVICE_FN u32 WarpSize() { return 32; }
 MORI_DEVICE_FN void BlockSync() { asm volatile("barrier.sync 0;" ::: "memory"); }
-MORI_DEVICE_FN void WarpSync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+MORI_DEVICE_FN bool BlockSyncAny(bool mine) {
+  u32 any;
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.red.or.pred q, 0, p; selp.u32 %0, 1, 0, q; "
+      "}"
+      : "=r"(any)
+      : "r"(static_cast<u32>(mine))
+      : "memory");
+  return any != 0;
+}
+MORI_DEVICE_FN void WarpSync(u32 lanes) {
+  const u32 mask = ~u32{0} >> (32 - lanes);
+  asm volatile("bar.warp.sync %0;" ::"r"(mask) : "memory");
+}
+MORI_DEVICE_FN bool WarpSyncAny(u32 lanes, bool mine) {
+  WarpSync(lanes);
+  const u32 mask = ~u32{0} >> (32 - lanes);
+  u32 any;
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, %2; selp.u32 %0, 1, 0, q; "
+      "}"
+      : "=r"(any)
+      : "r"(static_cast<u32>(mine)), "r"(mask)
+      : "memory");
+  return any != 0;
+}
 #elif defined(MORI_DEVICE_AMDGCN)
 MORI_DEVICE_FN u32 ThreadInBlock() {
   return __builtin_amdgcn_workitem_id_x() +
@@ -54,11 +79,29 @@ MORI_DEVICE_FN void BlockSync() {
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
-MORI_DEVICE_FN void WarpSync() {
+MORI_DEVICE_FN bool BlockSyncAny(bool mine) {
+  static __attribute__((shared)) u32 any;
+  if (ThreadInBlock() == 0) any = 0;
+  BlockSync();
+  if (mine) any = 1;
+  BlockSync();
+  const bool is_any = any != 0;
+  BlockSync();  // all have seen it before it is used again
+  return is_any;
+}
+MORI_DEVICE_FN void WarpSync(u32) {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   Drain();
   __builtin_amdgcn_wave_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+MORI_DEVICE_FN bool WarpSyncAny(u32 lanes, bool mine) {
+  WarpSync(lanes);
+#if defined(__GFX9__)
+  return __builtin_amdgcn_ballot_w64(mine) != 0;
+#else
+  return __builtin_amdgcn_ballot_w32(mine) != 0;
+#endif
 }
 #else
 MORI_DEVICE_FN u32 ThreadInBlock() { return 0; }
@@ -66,9 +109,20 @@ MORI_DEVICE_FN u32 ThreadsInBlock() { return 1; }
 MORI_DEVICE_FN u32 LaneId() { return 0; }
 MORI_DEVICE_FN u32 WarpSize() { return 1; }
 MORI_DEVICE_FN void BlockSync() {}
-MORI_DEVICE_FN void WarpSync() {}
+MORI_DEVICE_FN bool BlockSyncAny(bool mine) { return mine; }
+MORI_DEVICE_FN void WarpSync(u32) {}
+MORI_DEVICE_FN bool WarpSyncAny(u32, bool mine) { return mine; }
 #endif
 
+/// How many lanes this thread's warp has: of the last one of a block that is no whole number of
+/// warps, fewer. `WarpSync()` and `WarpSyncAny()` are of that many.
+MORI_DEVICE_FN u32 LanesInWarp() {
+  const u32 behind = ThreadsInBlock() - (ThreadInBlock() - LaneId());
+  return behind < WarpSize() ? behind : WarpSize();
+}
+
+// `Sync`: all threads meet, and what each had done before is visible to all; `SyncAny` also says
+// whether one of them gave true. Threads that have ended are not waited for.
 // `kBatch`: vectors that a thread copies at a time. Measured: more do not help a block.
 struct Thread {
   static constexpr bool kIsOneThread = true;
@@ -76,14 +130,16 @@ struct Thread {
   static MORI_DEVICE_FN u32 Rank() { return 0; }
   static MORI_DEVICE_FN u32 Size() { return 1; }
   static MORI_DEVICE_FN void Sync() {}
+  static MORI_DEVICE_FN bool SyncAny(bool mine) { return mine; }
 };
-/// All lanes of the warp are active.
+/// All lanes of the warp that the block has are active.
 struct Warp {
   static constexpr bool kIsOneThread = false;
   static constexpr int kBatch = 8;
   static MORI_DEVICE_FN u32 Rank() { return LaneId(); }
-  static MORI_DEVICE_FN u32 Size() { return WarpSize(); }
-  static MORI_DEVICE_FN void Sync() { WarpSync(); }
+  static MORI_DEVICE_FN u32 Size() { return LanesInWarp(); }
+  static MORI_DEVICE_FN void Sync() { WarpSync(LanesInWarp()); }
+  static MORI_DEVICE_FN bool SyncAny(bool mine) { return WarpSyncAny(LanesInWarp(), mine); }
 };
 struct Block {
   static constexpr bool kIsOneThread = false;
@@ -91,6 +147,7 @@ struct Block {
   static MORI_DEVICE_FN u32 Rank() { return ThreadInBlock(); }
   static MORI_DEVICE_FN u32 Size() { return ThreadsInBlock(); }
   static MORI_DEVICE_FN void Sync() { BlockSync(); }
+  static MORI_DEVICE_FN bool SyncAny(bool mine) { return BlockSyncAny(mine); }
 };
 
 }  // namespace mori::shmem::device
