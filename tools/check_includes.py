@@ -23,7 +23,8 @@ MAY_INCLUDE = {
     "shmem_api": {"types"},
     "host_ops": {"types"},
     "api": _PUBLIC,
-    "base": _BASE,
+    # How a copy is cut is one rule for the host and for kernels.
+    "base": _BASE | {"device"},
     "bootstrap": _BASE,
     "runtime": _BASE,
     "topology": _BASE,

@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/element_copy.hpp"
 #include "heap/heap.hpp"
 #include "mori/shmem/host_ops.hpp"
 #include "shmem/streams.hpp"
@@ -31,7 +32,13 @@ class HostStreams final : public Streams {
 
   Status Copy(void* to, const void* from, std::uint64_t bytes, void* stream) override {
     MORI_RETURN_IF_ERROR(CheckStream(stream));
-    if (bytes > 0) std::memmove(to, from, bytes);
+    const auto apart =
+        reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from);
+    if (apart < bytes || -apart < bytes) {
+      std::memmove(to, from, bytes);
+    } else {
+      CopyElements(to, from, bytes);
+    }
     return Status();
   }
   Status Signal(std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
@@ -117,7 +124,7 @@ class HostStreams final : public Streams {
            int pe) const {
     std::byte* to =
         reinterpret_cast<std::byte*>(At(static_cast<std::byte*>(dest) + offset, bytes, pe));
-    if (bytes > 0 && to != source) std::memcpy(to, source, bytes);
+    if (bytes > 0 && to != source) CopyElements(to, source, bytes);
   }
 
   /// As in device/collectives.hpp: this PE's part of the elements, to all.
@@ -137,7 +144,7 @@ class HostStreams final : public Streams {
       for (std::uint64_t i = 0; i < length; ++i) values[i] = Combine(op, values[i], theirs[i]);
     }
     for (int pe = 0; pe < parts_.world_size; ++pe)
-      std::memcpy(At(static_cast<T*>(dest) + start, bytes, pe), values.data(), bytes);
+      CopyElements(At(static_cast<T*>(dest) + start, bytes, pe), values.data(), bytes);
   }
 
   HostStreamParts parts_;

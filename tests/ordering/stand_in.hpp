@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <cstring>
 
 #include "mori/shmem/host_ops.hpp"
 
@@ -15,7 +16,7 @@ namespace mori::shmem::detail {
 __thread const HostContext* host_context = &context;
 int SlowPut(void*, const void*, std::size_t, int, const char*) { std::abort(); }
 int SlowGet(void*, const void*, std::size_t, int, const char*) { std::abort(); }
-void CopyLarge(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+void CopyElements(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 int SlowAtomic(AtomicOp, const void*, int, std::uint64_t, std::uint64_t, int, const char*,
                std::uint64_t*) {
   std::abort();

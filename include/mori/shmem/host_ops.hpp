@@ -9,8 +9,10 @@
 // Memory model. Puts and gets are blocking in the sense of OpenSHMEM: on return the source may be
 // reused (put) or the data is there (get); a put is visible to its target at the latest after
 // `ShmemQuiet()`, `ShmemBarrierAll()`, or a signal that its target waits for. `…Nbi` forms may
-// complete as late as the next `ShmemQuiet()`. Atomics are single copies in the order acquire and
-// release, on one word, for CPUs of one node.
+// complete as late as the next `ShmemQuiet()`. Both tear no element: one of 1, 2, 4 or 8 bytes that
+// is aligned to its size at both ends is loaded whole, stored whole, and stored once, in no order
+// with others. Atomics are single copies in the order acquire and release, on one word, for CPUs of
+// one node.
 //
 // On a heap in memory of a GPU its device makes each access: a call takes microseconds, atomics are
 // single copies for the GPUs of the node, too, and an atomic or a signal needs room for a kernel of
@@ -24,7 +26,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "mori/shmem/types.hpp"
@@ -90,16 +91,36 @@ MORI_SHMEM_API __attribute__((cold)) std::uint64_t SlowRead(const void* ivar, in
 MORI_SHMEM_API int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp,
                             std::uint64_t value);
 
-/// memcpy without its slow case; `bytes` is at least `kCopyInline`.
-MORI_SHMEM_API void CopyLarge(void* to, const void* from, std::size_t bytes);
-inline constexpr std::size_t kCopyInline = 1024;
+/// Copies bytes that do not overlap; every element of 1, 2, 4 or 8 bytes that is aligned at both
+/// ends is loaded whole, stored whole, and stored once.
+MORI_SHMEM_API void CopyElements(void* to, const void* from, std::size_t bytes);
+
+inline constexpr bool IsOneAccess(std::size_t bytes) {
+  return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
+}
+/// One load and one store, wherever they are aligned.
+template <typename Word>
+inline void CopyWord(void* to, const void* from) {
+  using Loose __attribute__((aligned(1), may_alias)) = Word;
+  *static_cast<volatile Loose*>(to) = *static_cast<const volatile Loose*>(from);
+}
+/// The same for `bytes` that `IsOneAccess()` is true of.
+inline void CopyOneAccess(void* to, const void* from, std::size_t bytes) {
+  switch (bytes) {
+    case 8: CopyWord<std::uint64_t>(to, from); break;
+    case 4: CopyWord<std::uint32_t>(to, from); break;
+    case 2: CopyWord<std::uint16_t>(to, from); break;
+    default: CopyWord<std::uint8_t>(to, from);
+  }
+}
 
 inline void Copy(void* to, const void* from, std::size_t bytes) {
-  if (bytes < kCopyInline) {
-    std::memcpy(to, from, bytes);
-  } else {
-    CopyLarge(to, from, bytes);
-  }
+#if defined(__x86_64__)
+  // A small number that the compiler knows. What crosses a cache line is parted there, and elements
+  // do not cross it.
+  if (__builtin_constant_p(bytes) && IsOneAccess(bytes)) return CopyOneAccess(to, from, bytes);
+#endif
+  CopyElements(to, from, bytes);
 }
 
 /// The peer's copy of what is in reach of plain loads and stores of this thread, as most is; null:
@@ -222,7 +243,7 @@ inline int ShmemP(T* dest, T value, int pe) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::byte* to = detail::FastPeerPointer(dest, sizeof(T), pe);
   if (to == nullptr) return detail::SlowPut(dest, &value, sizeof(T), pe, "p");
-  std::memcpy(to, &value, sizeof(T));
+  detail::Copy(to, &value, sizeof(T));
   return 0;
 }
 template <typename T>
@@ -230,7 +251,7 @@ inline T ShmemG(const T* source, int pe) {
   static_assert(std::is_trivially_copyable_v<T>);
   T value{};
   if (const std::byte* from = detail::FastPeerPointer(source, sizeof(T), pe)) {
-    std::memcpy(&value, from, sizeof(T));
+    detail::Copy(&value, from, sizeof(T));
   } else {
     detail::SlowGet(&value, source, sizeof(T), pe, "g");
   }

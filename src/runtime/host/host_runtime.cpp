@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
+#include "base/element_copy.hpp"
 #include "base/machine.hpp"
 
 namespace mori::shmem {
@@ -153,7 +153,7 @@ Result<std::unique_ptr<AddressRange>> HostRuntime::Reserve(std::uint64_t bytes,
 }
 
 Status HostRuntime::Copy(void* to, const void* from, std::uint64_t bytes) const {
-  std::memcpy(to, from, bytes);
+  CopyElements(to, from, bytes);
   return Status();
 }
 
