@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +12,31 @@ from launcher_support import Launcher, find_command
 from pes import PeRunner
 
 TEST_DEADLINE_SECONDS = 180
+# Why a test may be skipped on a machine of CI (CI=true); any other skip is a failure there.
+ACCEPTED_SKIPS = ("no CUDA device", "MORI_WITHOUT_TORCH=1")
+
+
+def pytest_configure() -> None:
+    """Lets the processes that tests start have every signal's default, under nohup too.
+
+    What ignores a signal passes that on to the programs that it starts, what handles it does not.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Makes a skip a failure in CI, where nothing that can be installed may be missing."""
+    outcome = yield
+    report = outcome.get_result()
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if not any(accepted in reason for accepted in ACCEPTED_SKIPS):
+            report.outcome = "failed"
+            report.longrepr = f"skipped where CI=true: {reason}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -32,7 +32,12 @@ def _missing(*modules: str) -> bool:
     return any(importlib.util.find_spec(name) is None for name in modules)
 
 
-needs_torch = pytest.mark.skipif(_missing("torch"), reason="torch is not importable")
+WITHOUT_TORCH = (
+    "torch is left out (MORI_WITHOUT_TORCH=1)"
+    if os.environ.get("MORI_WITHOUT_TORCH") == "1"
+    else "torch is not importable"
+)
+needs_torch = pytest.mark.skipif(_missing("torch"), reason=WITHOUT_TORCH)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ import sys
 
 import pytest
 from launcher_support import find_command
-from pes import PES_DEADLINE_SECONDS, REPOSITORY, environment
+from pes import PES_DEADLINE_SECONDS, REPOSITORY, WITHOUT_TORCH, environment
 
 MARKED_BLOCK = re.compile(
     r"^<!-- run(?:: (?P<command>[^\n]+?))? -->\n```python\n(?P<code>.*?)^```$",
@@ -67,7 +67,7 @@ not_python
 @pytest.mark.parametrize(("command", "code"), _documented_blocks())
 def test_documented_code_runs(tmp_path: pathlib.Path, command: str, code: str) -> None:
     if "import torch" in code and importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not importable")
+        pytest.skip(WITHOUT_TORCH)
     script = tmp_path / "documented.py"
     script.write_text(code)
     launcher = shlex.split(command)

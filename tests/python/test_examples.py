@@ -13,9 +13,6 @@ from pes import PES_DEADLINE_SECONDS, REPOSITORY, environment
 
 EXAMPLES = REPOSITORY / "examples"
 
-pytest.importorskip("sklearn", reason="scikit-learn is not importable")
-pytest.importorskip("rich", reason="rich is not importable")
-
 
 def _run(count: int, script: pathlib.Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

@@ -340,7 +340,6 @@ def test_an_example_without_a_heap_size_fails(examples: pathlib.Path) -> None:
 
 
 def test_pes_say_whom_they_lost_before_the_launcher_ends_them() -> None:
-    pytest.importorskip("mori.shmem")
     script = """
 import os, signal
 from mori import shmem

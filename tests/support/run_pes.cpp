@@ -1,6 +1,7 @@
 #include "support/run_pes.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,6 +57,14 @@ void SetEnvironment(const Options& options) {
   }
 }
 
+/// What a background job or nohup ignores, and so its children too, a PE does not.
+void SetDefaultSignals() {
+  for (const int number : {SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGPIPE}) ::signal(number, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
 /// Exits as a program would: exit handlers run.
 [[noreturn]] void ExitWith(const std::function<void()>& body) {
   int code = 0;
@@ -76,6 +85,7 @@ Child Start(const Options& options, const std::function<void()>& body) {
   if (pid == 0) {
     ::dup2(output, STDERR_FILENO);
     ::dup2(output, STDOUT_FILENO);
+    SetDefaultSignals();
     SetEnvironment(options);
     ExitWith(body);
   }
