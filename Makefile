@@ -1,4 +1,4 @@
-# Each of these is all the set-up there is: `make demo`, `make test`, `make check`. A second run does only what changed.
+# Each of these is all the set-up there is: `make demo`, `make test`, `make test-sanitizers`, `make check`. A second run does only what changed.
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -11,52 +11,68 @@ INSTALLED := $(VENV)/installed-mori
 PACKAGE_SOURCES := $(shell find CMakeLists.txt pyproject.toml README.md LICENSE cmake include src python tools -type f \
   -not -name '*.pyc' -not -name '*.sh' 2>/dev/null)
 PES ?= 4
+# Most tests wait for others most of the time.
+JOBS ?= $(shell echo $$((2 * $$(nproc))))
+CTEST := --parallel $(JOBS) --output-junit ctest.xml
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: setup-demo $(INSTALLED) ## Train the digits classifier on four PEs (PES=n for another number)
 	$(VENV)/bin/mori run -n $(PES) $(PYTHON_BIN) examples/digits_training.py
 
+# One build, of which the Python tests use the Python package, the command and the examples as they lie in the build folder.
 .PHONY: test
-test: coverage asan tsan fuzz-briefly pytest ## Run every test: C++ with coverage, under sanitizers, fuzzers, Python
+test: test-cpp test-python ## Run the tests, in C++ and Python
+
+TESTED := build/host-debug
+.PHONY: build-tested
+build-tested: setup-test
+	cmake --preset host-debug -D MORI_BUILD_PYTHON=ON -D Python_EXECUTABLE=$(CURDIR)/$(PYTHON_BIN)
+	cmake --build --preset host-debug
+
+.PHONY: test-cpp
+test-cpp: build-tested ## Run the C++ tests
+	ctest --preset host-debug $(CTEST)
+
+.PHONY: test-python
+test-python: build-tested ## Run the Python tests
+	PYTHONPATH=$(CURDIR)/$(TESTED)/python MORI_COMMAND=$(CURDIR)/$(TESTED)/tools/mori MORI_BUILD_DIR=$(CURDIR)/$(TESTED) \
+	  $(PYTHON_BIN) -m pytest -n $(JOBS) --junit-xml=$(TESTED)/pytest.xml
+
+.PHONY: test-sanitizers
+test-sanitizers: coverage asan tsan fuzz-briefly ## Run the C++ tests with coverage and sanitizers, and the fuzzers briefly
 
 .PHONY: coverage
-coverage: setup-test ## Run the C++ tests and report line coverage of src/
+coverage: setup-test-sanitizers ## Run the C++ tests and report line coverage of src/
 	@find build/host-coverage -name '*.gcda' -delete 2>/dev/null || true
 	cmake --preset host-coverage
 	cmake --build --preset host-coverage
-	ctest --preset host-coverage
+	ctest --preset host-coverage $(CTEST)
 	@mkdir -p build/coverage
 	$(VENV)/bin/gcovr --root . --filter src/ --exclude src/pybind/ --gcov-ignore-parse-errors=negative_hits.warn_once_per_file \
 	  --txt --print-summary --html-details build/coverage/index.html build/host-coverage
 
 .PHONY: asan
-asan: setup-test ## Run the C++ tests under the address and undefined-behaviour sanitizers
+asan: setup-test-sanitizers ## Run the C++ tests under the address and undefined-behaviour sanitizers
 	cmake --preset host-asan
 	cmake --build --preset host-asan
-	ctest --preset host-asan
+	ctest --preset host-asan $(CTEST)
 
 .PHONY: tsan
-tsan: setup-test ## Run the C++ tests under the thread sanitizer
+tsan: setup-test-sanitizers ## Run the C++ tests under the thread sanitizer
 	cmake --preset host-tsan
 	cmake --build --preset host-tsan
-	ctest --preset host-tsan
-
-.PHONY: pytest
-pytest: setup-test $(INSTALLED) ## Run the Python tests against the installed wheel
-	cmake --preset host-coverage
-	cmake --build --preset host-coverage --target ring_put threads_as_pes mpi_allreduce
-	MORI_BUILD_DIR=$(CURDIR)/build/host-coverage $(PYTHON_BIN) -m pytest
+	ctest --preset host-tsan $(CTEST)
 
 .PHONY: fuzz-briefly
-fuzz-briefly: setup-check
+fuzz-briefly: setup-test-sanitizers
 	tools/fuzz.sh 5
 
 .PHONY: fuzz
-fuzz: setup-check ## Fuzz everything that reads foreign bytes (SECONDS_EACH=n, 60 by default)
+fuzz: setup-test-sanitizers ## Fuzz everything that reads foreign bytes (SECONDS_EACH=n, 60 by default)
 	tools/fuzz.sh $(SECONDS_EACH)
 
 .PHONY: check
@@ -71,8 +87,9 @@ bench: setup-bench ## Run the benchmarks beside a peer, into docs/results (BENCH
 wheel: setup-demo ## Build the wheel into dist/
 	$(PYTHON_BIN) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
-.PHONY: setup-demo setup-test setup-check setup-bench
-setup-demo setup-test setup-check setup-bench: setup-%:
+SETUPS := setup-demo setup-test setup-test-sanitizers setup-check setup-bench
+.PHONY: $(SETUPS)
+$(SETUPS): setup-%:
 	@tools/setup.sh $*
 
 $(INSTALLED): $(PACKAGE_SOURCES)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a job needs: system packages by apt, Python packages into .venv. Installs nothing twice.
 #
-#   tools/setup.sh demo|test|check|bench...
+#   tools/setup.sh demo|test|test-sanitizers|check|bench...
 #
 # PYTHON               interpreter that .venv is made with (default: python3)
 # MORI_NVCC            nvcc that the tests use (default: the one on PATH, of /usr/local/cuda, or packages in .venv)
@@ -13,9 +13,12 @@ cd "$(dirname "$0")/.."
 readonly VENV=.venv
 readonly BUILD_PACKAGES=(g++ make cmake ninja-build ccache pkg-config git ca-certificates
   libspdlog-dev libfmt-dev libcli11-dev libsodium-dev python3 python3-venv python3-dev)
-readonly TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin libopenmpi-dev)
+# iproute2 for network namespaces, clang for other processors than this machine's.
+readonly TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin libopenmpi-dev iproute2 clang)
 readonly BENCH_PACKAGES=(libbenchmark-dev openmpi-bin libopenmpi-dev)
-readonly CHECK_PACKAGES=(clang clang-tidy shellcheck)
+readonly CHECK_PACKAGES=(clang-tidy shellcheck)
+# The runtime libraries of clang's sanitizers and fuzzers: clang only recommends them.
+readonly SANITIZER_PACKAGES=(libclang-rt-dev)
 # From 18 on, clang compiles the device API for AMD GPUs. The first of these that is to be had, as in the tests.
 readonly DEVICE_CLANGS=(clang-19 clang-22 clang-21 clang-20 clang-18)
 
@@ -150,17 +153,23 @@ set_up() {
       install_requirements build
       install_requirements check
       ;;
+    test-sanitizers)
+      install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${SANITIZER_PACKAGES[@]}"
+      make_venv
+      install_requirements build
+      install_requirements sanitizers
+      ;;
     bench)
       install_packages "${BUILD_PACKAGES[@]}" "${BENCH_PACKAGES[@]}"
       make_venv
       install_requirements build
       install_requirements bench
       ;;
-    *) fail "unknown job '$1': one of demo, test, check, bench" ;;
+    *) fail "unknown job '$1': one of demo, test, test-sanitizers, check, bench" ;;
   esac
 }
 
-(($# > 0)) || fail "usage: tools/setup.sh demo|test|check|bench..."
+(($# > 0)) || fail "usage: tools/setup.sh demo|test|test-sanitizers|check|bench..."
 for job in "$@"; do
   set_up "$job"
 done

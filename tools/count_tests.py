@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Counts the tests in JUnit files of ctest and pytest: a line each, and one of all.
+
+Usage: count_tests.py FILE... Exits with 1 if a test failed, if a file has none, or, where CI=true,
+if one was skipped for a reason that CI does not accept.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+# The same as in tests/python/conftest.py.
+ACCEPTED_SKIPS = ("no CUDA device", "MORI_WITHOUT_TORCH=1")
+
+
+def result_of(test: ElementTree.Element) -> str:
+    """passed, failed, skipped; or refused, which is skipped without an accepted reason."""
+    if test.find("failure") is not None or test.find("error") is not None:
+        return "failed"
+    skipped = test.find("skipped")
+    if skipped is None:
+        return "passed"
+    said = " ".join([*skipped.attrib.values(), *test.itertext()])
+    return "skipped" if any(reason in said for reason in ACCEPTED_SKIPS) else "refused"
+
+
+def line(what: str, results: Counter[str]) -> str:
+    skipped = results["skipped"] + results["refused"]
+    return f"{what}: {results['passed']} passed, {results['failed']} failed, {skipped} skipped"
+
+
+def main() -> int:
+    strict = os.environ.get("CI") == "true"
+    total: Counter[str] = Counter()
+    good = len(sys.argv) > 1
+    for name in sys.argv[1:]:
+        path = Path(name)
+        what = f"{path.parent.name} {path.stem}"
+        if not path.exists():
+            print(f"{what}: did not run")
+            good = False
+            continue
+        results: Counter[str] = Counter()
+        for test in ElementTree.parse(path).iter("testcase"):
+            result = result_of(test)
+            results[result] += 1
+            if result == "refused" and strict:
+                print(f"{what}: {test.get('name')} was skipped, which is a failure in CI")
+        good &= results["passed"] > 0 and not results["failed"]
+        good &= not (strict and results["refused"])
+        print(line(what, results))
+        total += results
+    print(line("all", total))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
