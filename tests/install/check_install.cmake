@@ -42,9 +42,7 @@ function(ask_pkg_config result)
 endfunction()
 ask_pkg_config(cflags --cflags)
 ask_pkg_config(libs --libs)
-ask_pkg_config(libdir --variable=libdir)
-run("${COMPILER}" -std=c++17 ${flags} ${cflags} "${outside}/outside.cpp" -o "${SCRATCH_DIR}/outside" ${libs}
-  "-Wl,-rpath,${libdir}")
+run("${COMPILER}" -std=c++17 ${flags} ${cflags} "${outside}/outside.cpp" -o "${SCRATCH_DIR}/outside" ${libs})
 expect_output("${SCRATCH_DIR}/outside" "${expected}")
 
 if(EXISTS "${prefix}/bin/mori")
