@@ -15,6 +15,8 @@ import time
 
 # The heap must be large enough for two vectors of 5 KB; it is read at init.
 os.environ.setdefault("MORI_SHMEM_HEAP_SIZE", "16M")
+# In the CPU's memory, which numpy reads and writes, also where there is a GPU.
+os.environ["MORI_SHMEM_BACKEND"] = "host"
 # The PEs share the cores of this machine, so none of them starts more threads for its matrices.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -1,7 +1,7 @@
 // A sum over all ranks of an MPI program, once through the symmetric heap and once through MPI.
 //
 //   mpicxx -std=c++17 mpi_allreduce.cpp $(pkg-config --cflags --libs mori-shmem) -o mpi_allreduce
-//   export MORI_SHMEM_HEAP_SIZE=16M
+//   export MORI_SHMEM_HEAP_SIZE=16M MORI_SHMEM_BACKEND=host
 //   mpirun -n 4 mpi_allreduce
 #include <mpi.h>
 

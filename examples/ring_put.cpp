@@ -1,6 +1,6 @@
 // A message travels round a ring of PEs by put-with-signal, and every PE adds its mark to it.
 //
-//   export MORI_SHMEM_HEAP_SIZE=16M
+//   export MORI_SHMEM_HEAP_SIZE=16M MORI_SHMEM_BACKEND=host
 //   mori run -n 4 ring_put                                  any of these starts four PEs;
 //   torchrun --no-python --nproc-per-node 4 ring_put        ShmemInit() finds out which
 //   mpirun -n 4 ring_put

@@ -1,6 +1,6 @@
 // PEs as threads of one process: a whole job in one debugger, and the way for one thread per GPU.
 //
-//   export MORI_SHMEM_HEAP_SIZE=16M
+//   export MORI_SHMEM_HEAP_SIZE=16M MORI_SHMEM_BACKEND=host
 //   threads_as_pes          four PEs
 //   threads_as_pes 16
 #include <cstdint>

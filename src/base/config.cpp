@@ -293,7 +293,9 @@ const std::vector<Row>& Rows() {
        "1",
        [](std::string_view text, Config& c) { return ParseBool(text, c.disable_jit); }},
       {{"MORI_SHMEM_BACKEND", "Whose memory the heap is, and where kernels run.",
-        "auto, host, cuda or hip", "auto", "auto takes host; hip is not available yet."},
+        "auto, host, cuda or hip", "auto",
+        "auto takes a CUDA GPU where there is one, and the host's memory otherwise; hip is not "
+        "available yet."},
        "host",
        [](std::string_view text, Config& c) { return ParseName(text, kBackends, c.backend); }},
       {{"MORI_SHMEM_GPU_SHARING",

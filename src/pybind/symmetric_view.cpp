@@ -134,7 +134,9 @@ void RegisterSymmetricView(py::module_& module) {
            py::arg("pe") = py::none(), py::arg("owns") = false)
       .def_buffer([](SymmetricView& view) {
         if (view.device().type != dlpack::kDeviceCpu) {
-          throw py::buffer_error("the memory is a GPU's: use shmem_tensor() or shmem_dlpack()");
+          throw py::buffer_error(
+              "the memory is a GPU's: use shmem_tensor() or shmem_dlpack(), or start with "
+              "MORI_SHMEM_BACKEND=host");
         }
         const auto size = static_cast<py::ssize_t>(view.size());
         return py::buffer_info(view.data(), 1, "B", 1, {size}, {py::ssize_t{1}});

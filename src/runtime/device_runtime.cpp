@@ -5,8 +5,23 @@
 
 namespace mori::shmem {
 
-Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config) {
-  if (config.backend == Backend::kAuto || config.backend == Backend::kHost) {
+namespace {
+
+/// A GPU that is there and of use; the host otherwise, with the reason in `why`.
+std::unique_ptr<DeviceRuntime> ChooseRuntime(const Config& config, std::string* why) {
+  auto cuda = CudaRuntime::Create(config);
+  if (cuda.ok() && (*cuda)->kernels()->LibraryImage() != nullptr) return std::move(*cuda);
+  *why = cuda.ok() ? "this build of the library has no kernels" : cuda.status().message();
+  return std::make_unique<HostRuntime>();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config, std::string* why) {
+  std::string ignored;
+  if (config.backend == Backend::kAuto)
+    return ChooseRuntime(config, why != nullptr ? why : &ignored);
+  if (config.backend == Backend::kHost) {
     return std::unique_ptr<DeviceRuntime>(std::make_unique<HostRuntime>());
   }
   if (config.backend == Backend::kCuda) {

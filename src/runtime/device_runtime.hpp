@@ -103,10 +103,12 @@ class DeviceRuntime {
   virtual DeviceKernels* kernels() const { return nullptr; }
 };
 
-/// The backend that `config` asks for; `auto` takes the host. A GPU backend takes the calling
-/// thread's current device, or the one that `MORI_LOCAL_RANK` counts to. @return kUnsupported for a
-/// backend that this build or this machine does not have.
-Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config);
+/// The backend that `config` asks for; `auto` takes a GPU where there is one that it can use, and
+/// the host otherwise: `why`, unless null, then says what is amiss with GPUs. A GPU backend takes
+/// the calling thread's current device, or the one that `MORI_LOCAL_RANK` counts to. @return
+/// kUnsupported for a backend that this build or this machine does not have.
+Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config,
+                                                         std::string* why = nullptr);
 
 /// The host's, whatever `config` asks for: of what is not heap memory.
 std::unique_ptr<DeviceRuntime> MakeHostRuntime();

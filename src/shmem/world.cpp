@@ -25,17 +25,25 @@ constexpr std::chrono::milliseconds kPatienceAtEnd{1000};
 /// What all PEs must have alike.
 Settings SettingsOf(const Config& config, const DeviceRuntime& runtime) {
   const std::string heap_size = FormatExactByteSize(HeapBytes(config, runtime));
-  return {{"MORI_SHMEM_MODE", std::string(HeapModeName(config.heap_mode))},
+  return {{"MORI_SHMEM_BACKEND", std::string(BackendName(runtime.backend()))},  // others follow it
+          {"MORI_SHMEM_MODE", std::string(HeapModeName(config.heap_mode))},
           {"MORI_SHMEM_HEAP_SIZE",
            config.heap_bytes ? heap_size : heap_size + " (not set: the memory of the device)"},
           {"MORI_SHMEM_VMM_CHUNK_SIZE", FormatExactByteSize(ChunkBytes(config, runtime))},
           {"the granularity of memory", FormatExactByteSize(runtime.GranularityBytes())},
           {"MORI_SHMEM_HEAP_TYPE", std::string(HeapTypeName(config.heap_type))},
-          {"MORI_SHMEM_BACKEND", std::string(BackendName(config.backend))},
           {"MORI_SHMEM_GPU_SHARING", std::string(GpuSharingName(runtime.sharing()))},
           {"MORI_NUM_QP_PER_PE", std::to_string(config.num_qp_per_pe)},
           {"MORI_ENABLE_RAIL_ONLY", config.enable_rail_only ? "1" : "0"},
           {"MORI_DISABLE_P2P", config.disable_p2p ? "1" : "0"}};
+}
+
+/// "cuda backend", and how to get the other where nobody has asked for it.
+std::string BackendText(const Config& config, const DeviceRuntime& runtime) {
+  const bool is_found = config.backend == Backend::kAuto && !runtime.IsHostMemory();
+  return fmt::format(
+      "{} backend{}", BackendName(runtime.backend()),
+      is_found ? " on the GPU found here (MORI_SHMEM_BACKEND=host takes the CPU's memory)" : "");
 }
 
 Bytes EncodePeInfo(const PeInfo& info) {
@@ -148,7 +156,9 @@ Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous
   options.budget = config_.bootstrap_timeout;
   options.failure = config.status();
   if (options.failure.ok()) {
-    auto runtime = MakeDeviceRuntime(config_);
+    std::string why;
+    auto runtime = MakeDeviceRuntime(config_, &why);
+    if (!why.empty()) LogDebug("MORI_SHMEM_BACKEND=auto takes the host's memory: {}", why);
     if (runtime.ok()) runtime_ = std::move(*runtime);
     options.failure = runtime.ok() ? CheckHeapConfig(config_, *runtime_) : runtime.status();
   }
@@ -298,10 +308,9 @@ void World::Publish() {
         "GPU memory is shared by IPC handle (MORI_SHMEM_GPU_SHARING): the device cannot share it "
         "by file descriptor");
   }
-  LogInfo("ready: {} backend, {} heap of {} ({}), {} PE{} on this node",
-          BackendName(runtime_->backend()), HeapModeName(heap_->mode()),
-          FormatByteSize(heap_->bytes()), HeapTypeName(config_.heap_type), node_pes_.size(),
-          node_pes_.size() == 1 ? "" : "s");
+  LogInfo("ready: {}, {} heap of {} ({}), {} PE{} on this node", BackendText(config_, *runtime_),
+          HeapModeName(heap_->mode()), FormatByteSize(heap_->bytes()),
+          HeapTypeName(config_.heap_type), node_pes_.size(), node_pes_.size() == 1 ? "" : "s");
 }
 
 Status World::Lost(int pe) const {

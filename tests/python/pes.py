@@ -21,6 +21,7 @@ PES_DEADLINE_SECONDS = 120
 
 BASE_ENVIRONMENT = {
     "MORI_SOCKET_IFNAME": "lo",
+    "MORI_SHMEM_BACKEND": "host",  # what they read by the CPU, whatever GPU there is
     "MORI_SHMEM_HEAP_SIZE": "16M",
     "MORI_BOOTSTRAP_TIMEOUT": "60",
     "GLOO_SOCKET_IFNAME": "lo",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 
 import pytest
@@ -125,6 +126,27 @@ def test_streams_of_every_library_are_known(
 ) -> None:
     monkeypatch.setattr(streams._core, "device", lambda: 1)
     assert streams._handle(given) == handle
+
+
+@pytest.mark.parametrize(
+    ("device", "initialized", "handle"), [(1, True, 4660), (1, False, 0), (-1, True, 0)]
+)
+def test_none_is_the_current_stream_of_torch_where_that_is_in_use(
+    device: int, initialized: bool, handle: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = types.SimpleNamespace(
+        is_initialized=lambda: initialized,
+        current_stream=lambda of: types.SimpleNamespace(cuda_stream=4660 if of == device else 1),
+    )
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(streams._core, "device", lambda: device)
+    assert streams._handle(None) == handle
+
+
+def test_none_is_the_default_stream_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(streams._core, "device", lambda: 1)
+    assert streams._handle(None) == 0
 
 
 @pytest.mark.parametrize(

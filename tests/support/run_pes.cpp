@@ -51,6 +51,7 @@ Blackboard* NewBlackboard() {
 void SetEnvironment(const Options& options) {
   ::setenv("MORI_SOCKET_IFNAME", "lo", 1);
   ::setenv("MORI_SHMEM_HEAP_SIZE", "8M", 1);
+  ::setenv("MORI_SHMEM_BACKEND", "host", 1);
   ::setenv("MORI_BOOTSTRAP_TIMEOUT", "30", 1);
   for (const auto& [name, value] : options.environment) {
     value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);

@@ -75,7 +75,7 @@ struct Outcome {
 struct Options {
   std::chrono::seconds deadline{60};
   std::vector<std::pair<std::string, std::string>>
-      environment;  ///< beside a heap of 8 MiB on the loopback; "" unsets
+      environment;  ///< beside a heap of 8 MiB of the host on the loopback; "" unsets
 };
 
 enum class As { kProcesses, kThreads };

@@ -238,7 +238,7 @@ TEST_F(HostRuntimeTest, AProcessLimitIsAnErrorNotASignal) {
 }
 
 TEST_F(HostRuntimeTest, IsWhatAutoAndHostStandFor) {
-  for (const Backend backend : {Backend::kAuto, Backend::kHost}) {
+  for (const Backend backend : {Backend::kHost}) {
     Config config;
     config.backend = backend;
     const auto runtime = MakeDeviceRuntime(config);

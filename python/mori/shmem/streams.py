@@ -1,7 +1,8 @@
 """Calls that a stream of the PE's GPU makes when it comes to them.
 
 `stream` is a stream of torch, of CuPy, or of whatever else has `__cuda_stream__`, or the vendor's
-handle as an int; None is the default stream, which torch's others do not wait for. A call returns
+handle as an int. None is torch's current stream where torch is in use on the PE's GPU, and the
+default stream otherwise, which torch's others do not wait for. A call returns
 once it is on the stream, and is ordered as the stream is: after what was put there before, kernels
 included, and ahead of what comes later. On the host backend the only stream is None, and a call is
 made at once.
@@ -20,6 +21,7 @@ a later call.
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Union
 
 from mori import _core
@@ -36,10 +38,19 @@ _ELEMENT_TYPES = {
 }
 
 
+def _current_stream() -> int:
+    """The handle of torch's current stream, if torch is in use on the PE's GPU; otherwise 0."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    device = _core.device()
+    if device < 0 or cuda is None or not cuda.is_initialized():
+        return 0
+    return int(cuda.current_stream(device).cuda_stream)
+
+
 def _handle(stream: Stream) -> int:
     """The vendor's handle; 0 for the default stream."""
     if stream is None:
-        return 0
+        return _current_stream()
     if isinstance(stream, int):
         return stream
     device = getattr(getattr(stream, "device", None), "index", None)  # of torch

@@ -111,7 +111,9 @@ def shmem_numpy(
     view = _view(ptr, dimensions, element.itemsize, pe)
     if view.dlpack_device()[0] != _DLPACK_CPU:
         raise ShmemError(
-            "numpy cannot reach memory of a GPU; shmem_tensor() and shmem_dlpack() can",
+            f"numpy cannot reach this memory, which is that of GPU {view.dlpack_device()[1]}:"
+            " use shmem_tensor() or shmem_dlpack(), or start with MORI_SHMEM_BACKEND=host, which"
+            " takes the CPU's memory",
             ErrorCode.UNSUPPORTED,
         )
     array: np.ndarray[Any, Any] = np.ndarray(dimensions, element, buffer=memoryview(view))
