@@ -104,6 +104,7 @@ class Programs:
             environment["MORI_BENCH_PIN"] = os.environ["MORI_BENCH_PIN"]
         environment["MORI_SHMEM_HEAP_SIZE"] = run.heap
         environment["MORI_SOCKET_IFNAME"] = "lo"
+        environment["MORI_SHMEM_BACKEND"] = "host"
         environment["MORI_GLOBAL_LOG_LEVEL"] = "WARN"
         environment["SHMEM_SYMMETRIC_SIZE"] = run.heap
         return environment | OSHMEM_ENVIRONMENT | dict(run.extra)

@@ -34,6 +34,7 @@ Result<std::unique_ptr<DeviceState>> DeviceState::Create(const SpaceParts& parts
   std::unique_ptr<DeviceState> state(new DeviceState(parts.runtime, std::move(space)));
   MORI_RETURN_IF_ERROR(state->FillTables(parts, heap));
   state->WatchLost(first_lost);
+  state->WatchFaults();
   state->context_.magic = device::kContextMagic;
   state->context_.heap_base = reinterpret_cast<std::uintptr_t>(heap.base());
   state->context_.my_pe = static_cast<device::u32>(parts.pe);
@@ -81,6 +82,84 @@ void DeviceState::WatchLost(const std::uint32_t* first_lost) {
   } else {
     LogWarn("kernels of this PE will wait for lost PEs for ever: {}", mapped.status().message());
   }
+}
+
+void DeviceState::WatchFaults() {
+  auto mapped = device_->MapHost(fault_page_.get(), sizeof *fault_page_);
+  if (mapped.ok()) {
+    fault_ = std::move(*mapped);
+    context_.fault = static_cast<device::FaultRecord*>(fault_.get());
+  } else {
+    LogWarn("a fault of a kernel of this PE ends all of its kernels: {}",
+            mapped.status().message());
+  }
+}
+
+std::optional<device::FaultRecord> DeviceState::TakeFault() const {
+  device::FaultRecord& record = fault_page_->record;
+  static_assert(sizeof record.reason == sizeof(std::uint32_t));
+  auto* const reason = reinterpret_cast<std::uint32_t*>(&record.reason);
+  // Acquire: the kernel's one store brings the rest with the reason.
+  const std::uint32_t found = __atomic_load_n(reason, __ATOMIC_ACQUIRE);
+  if (found == 0) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  if (__atomic_load_n(reason, __ATOMIC_ACQUIRE) == 0) return std::nullopt;  // another thread's
+  const device::FaultRecord taken = record;
+  // Release: whoever finds the record empty may write all of it.
+  __atomic_store_n(reason, 0, __ATOMIC_RELEASE);
+  return taken;
+}
+
+namespace {
+
+/// For "its ... named PE 3".
+std::string_view NameOf(device::FaultCall call) {
+  switch (call) {
+    case device::FaultCall::kPtr: return "address";
+    case device::FaultCall::kPut: return "put";
+    case device::FaultCall::kGet: return "get";
+    case device::FaultCall::kAtomic: return "atomic";
+    case device::FaultCall::kSignal: return "signal";
+    case device::FaultCall::kWait: return "wait";
+    case device::FaultCall::kQuiet: return "quiet";
+    case device::FaultCall::kBarrier: return "barrier";
+    case device::FaultCall::kCollective: return "collective";
+    case device::FaultCall::kBarrierOnStream: return "barrier on a stream";
+    case device::FaultCall::kCollectiveOnStream: return "collective on a stream";
+  }
+  return "call";
+}
+
+}  // namespace
+
+Status DescribeFault(const device::FaultRecord& fault) {
+  const std::string_view call = NameOf(fault.call);
+  switch (fault.reason) {
+    case device::FaultReason::kPeOutOfRange:
+      return Error(ErrorCode::kInvalidArgument,
+                   "a kernel ended early: its {} named PE {}, and there are PEs 0 to {}", call,
+                   fault.pe, static_cast<std::int64_t>(fault.value) - 1);
+    case device::FaultReason::kPeOutOfReach:
+      return Error(ErrorCode::kUnsupported,
+                   "a kernel ended early: its {} named PE {}, which load and store do not reach",
+                   call, fault.pe);
+    case device::FaultReason::kTwoMeetings:
+      return Error(ErrorCode::kInvalidArgument,
+                   "a kernel ended early: PE {} was in a barrier or collective already when it "
+                   "came to a {}; of kernels one is under way at a time, and of streams one",
+                   fault.pe, call);
+    case device::FaultReason::kPeLost:
+      return Error(ErrorCode::kPeerLost, "a kernel ended early: PE {} was lost during its {}",
+                   fault.pe, call);
+    case device::FaultReason::kNone: break;
+  }
+  return Error(ErrorCode::kInternal, "a kernel ended early in a {}, for reason {}", call,
+               static_cast<unsigned>(fault.reason));
+}
+
+Status LostInKernel(const device::FaultRecord& fault, const Status& lost) {
+  return Error(ErrorCode::kPeerLost, "{}; a kernel ended early, in a {}", lost.message(),
+               NameOf(fault.call));
 }
 
 Status DeviceState::PublishTo(const Result<DeviceKernels::Symbol>& symbol) const {

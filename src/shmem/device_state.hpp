@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "heap/heap.hpp"
@@ -32,6 +33,9 @@ class DeviceState {
   /// Gives up what is reached of other PEs, before the end; see `SymmetricSpace`. Local.
   void ReleasePeers() { space_->ReleasePeers(); }
 
+  /// What a kernel of this PE has told before it ended early, once; nothing if none has. Local.
+  std::optional<device::FaultRecord> TakeFault() const;
+
   const device::DeviceContext& context() const { return context_; }
   /// Of this PE; an error in a build without them.
   const Result<std::unique_ptr<LibraryKernels>>& kernels() const { return kernels_; }
@@ -42,16 +46,29 @@ class DeviceState {
 
   Status FillTables(const SpaceParts& parts, const Heap& heap);
   void WatchLost(const std::uint32_t* first_lost);
+  void WatchFaults();
   Status PublishTo(const Result<DeviceKernels::Symbol>& symbol) const;
+
+  /// A page of its own: it is mapped for the device.
+  struct alignas(4096) FaultPage {
+    device::FaultRecord record{};
+  };
 
   DeviceRuntime* runtime_;
   DeviceKernels* device_;
   std::unique_ptr<SymmetricSpace> space_;
+  std::unique_ptr<FaultPage> fault_page_ = std::make_unique<FaultPage>();
+  std::shared_ptr<void> fault_;       ///< where kernels reach it; null if they cannot
   std::shared_ptr<void> first_lost_;  ///< where kernels reach the mark; null if they cannot
   device::DeviceContext context_{};
   mutable std::mutex mutex_;
   mutable std::set<void*> published_;  ///< symbols that hold the context
   Result<std::unique_ptr<LibraryKernels>> kernels_ = Status(ErrorCode::kInternal, "not loaded");
 };
+
+/// What the fault is, with the call and the PE.
+Status DescribeFault(const device::FaultRecord& fault);
+/// The same of a PE that was lost while a kernel waited; `lost` says who and why.
+Status LostInKernel(const device::FaultRecord& fault, const Status& lost);
 
 }  // namespace mori::shmem

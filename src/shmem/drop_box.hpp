@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <set>
 #include <vector>
+
+#include "runtime/device_kernels.hpp"
 
 namespace mori::shmem {
 
@@ -22,13 +24,14 @@ class DropBox {
     return is_new ? next_++ : 0;
   }
 
-  /// The owner is gone: the block waits until all PEs' are. Nothing for a block that was freed
-  /// meanwhile.
+  /// The owner is gone: the block waits until all PEs' are, and until what their devices were
+  /// doing then is done. Nothing for a block that was freed meanwhile. Makes no call of the device:
+  /// a collector may run while a graph is captured, or at the end of the process.
   void Drop(std::uint64_t offset, std::uint64_t token) {
     const std::lock_guard lock(mutex_);
     const auto at = owned_.find(offset);
     if (at == owned_.end() || at->second != token) return;
-    dropped_.insert(offset);
+    dropped_.try_emplace(offset);
     // Relaxed: whoever sees it takes the lock; who misses it sees it at the next call.
     news_.store(true, std::memory_order_relaxed);
   }
@@ -42,20 +45,18 @@ class DropBox {
     dropped_.erase(offset);
   }
 
-  /// Whether something was dropped since `Dropped()`.
+  /// Whether `Released()` may have something to tell.
   bool has_news() const { return news_.load(std::memory_order_relaxed); }
 
-  /// Offsets dropped and not forgotten, ascending.
-  std::vector<std::uint64_t> Dropped() {
-    const std::lock_guard lock(mutex_);
-    news_.store(false, std::memory_order_relaxed);
-    return {dropped_.begin(), dropped_.end()};
-  }
+  /// Offsets dropped and not forgotten that no kernel uses any more, ascending. `device`, null for
+  /// the host's memory, is asked for a mark behind all it was given by now: a block that was
+  /// dropped since the last call counts once the device has come to it.
+  std::vector<std::uint64_t> Released(const DeviceKernels* device);
 
  private:
   std::mutex mutex_;
-  std::map<std::uint64_t, std::uint64_t> owned_;  ///< offset and token
-  std::set<std::uint64_t> dropped_;
+  std::map<std::uint64_t, std::uint64_t> owned_;                  ///< offset and token
+  std::map<std::uint64_t, std::shared_ptr<DeviceMark>> dropped_;  ///< null: none was made yet
   std::uint64_t next_ = 1;
   std::atomic<bool> news_{false};
   std::atomic<bool> has_owners_{false};  ///< once there was one

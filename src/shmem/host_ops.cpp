@@ -29,6 +29,9 @@ std::byte* Find(const void* address, std::size_t bytes, int pe, const char* what
   return nullptr;
 }
 
+/// What a call on memory ends with: a kernel of this PE may have ended early.
+Status After(const World& world, const Status& made) { return made.ok() ? world.Fault() : made; }
+
 /// The word as it is now, read by the device where it is the device's.
 template <typename T>
 Result<T> Read(const World& world, const T* word) {
@@ -97,13 +100,15 @@ std::byte* MappedPointer(const void* address, std::size_t bytes, int pe, const c
 int SlowPut(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
   World* world = nullptr;
   std::byte* to = Find(dest, bytes, pe, what, &world);
-  return to == nullptr ? LastCode() : Report(what, world->runtime().Copy(to, source, bytes));
+  return to == nullptr ? LastCode()
+                       : Report(what, After(*world, world->runtime().Copy(to, source, bytes)));
 }
 
 int SlowGet(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
   World* world = nullptr;
   const std::byte* from = Find(source, bytes, pe, what, &world);
-  return from == nullptr ? LastCode() : Report(what, world->runtime().Copy(dest, from, bytes));
+  return from == nullptr ? LastCode()
+                         : Report(what, After(*world, world->runtime().Copy(dest, from, bytes)));
 }
 
 int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value) {
@@ -131,8 +136,10 @@ int SlowAtomic(AtomicOp op, const void* address, int bytes, std::uint64_t value,
   return Report(what, [&]() -> Status {
     MORI_RETURN_IF_ERROR(shmem::CheckWord(address, width));
     MORI_ASSIGN_OR_RETURN(std::byte * word, FindMapped(*world, address, width, pe));
+    if (op != AtomicOp::kFetch && op != AtomicOp::kSet)
+      MORI_RETURN_IF_ERROR(world->CheckAtomicsOf(pe));
     MORI_ASSIGN_OR_RETURN(*found, DoAtomic(*world, op, word, bytes, value, expected));
-    return Status();
+    return After(*world, Status());
   }());
 }
 
@@ -151,12 +158,15 @@ int SlowPutSignal(void* dest, const void* source, std::size_t bytes, std::uint64
   if (world == nullptr) return LastCode();
   return Report(kName, [&]() -> Status {
     MORI_RETURN_IF_ERROR(shmem::CheckWord(sig_addr, sizeof signal));
+    if (op == SignalOp::kAdd) MORI_RETURN_IF_ERROR(world->CheckAtomicsOf(pe));
     MORI_ASSIGN_OR_RETURN(std::byte * word, FindMapped(*world, sig_addr, sizeof signal, pe));
     MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(*world, dest, bytes, pe));
     MORI_RETURN_IF_ERROR(world->runtime().Copy(to, source, bytes));
-    return DoAtomic(*world, op == SignalOp::kSet ? AtomicOp::kSet : AtomicOp::kFetchAdd, word,
-                    sizeof signal, signal, 0)
-        .status();
+    const Status signalled =
+        DoAtomic(*world, op == SignalOp::kSet ? AtomicOp::kSet : AtomicOp::kFetchAdd, word,
+                 sizeof signal, signal, 0)
+            .status();
+    return After(*world, signalled);
   }());
 }
 

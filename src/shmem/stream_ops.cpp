@@ -17,7 +17,9 @@ int OnStreams(const char* name, void* stream, Call call) {
   if (world == nullptr) return Report(name, Registry::Instance().NoWorld());
   const auto streams = world->streams();
   if (!streams.ok()) return Report(name, streams.status());
-  return Report(name, call(*world, **streams));
+  // Made all the same: the others may be in the same collective.
+  const Status made = call(*world, **streams);
+  return Report(name, made.ok() ? world->Fault() : made);
 }
 
 Status CheckRange(const World& world, const void* address, std::uint64_t bytes) {
@@ -30,7 +32,8 @@ Status CheckSignal(const World& world, const std::uint64_t* sig_addr, SignalOp o
                  static_cast<int>(op));
   }
   MORI_RETURN_IF_ERROR(CheckWord(sig_addr, sizeof *sig_addr));
-  return FindMapped(world, sig_addr, sizeof *sig_addr, pe).status();
+  MORI_RETURN_IF_ERROR(FindMapped(world, sig_addr, sizeof *sig_addr, pe).status());
+  return op == SignalOp::kAdd ? world.CheckAtomicsOf(pe) : Status();
 }
 
 /// Bytes of all PEs' parts.

@@ -180,6 +180,7 @@ Status World::Build(const Deadline& deadline) {
   std::vector<Peer> peers;
   for (const PeInfo& info : pes_) peers.push_back({info.pe, info.node_id, info.host});
   MORI_ASSIGN_OR_RETURN(reach_, SelectReach(config_, rank_, peers));
+  MORI_RETURN_IF_ERROR(CheckLinks());
   MORI_RETURN_IF_ERROR(ShareMemory(std::move(listener), deadline));
   FaultPoint("init: memory shared");
   auto all_done = bootstrap_->AllGather({}, deadline);
@@ -250,21 +251,40 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
                           DeviceState::Create(parts, *heap_, board_->first_lost_word(), deadline));
   }
   streams_ = MakeStreams();
-  WarnOfAtomics();
   return Status();
 }
 
-void World::WarnOfAtomics() const {
+Status World::CheckLinks() {
   const PeInfo& mine = pes_[static_cast<std::size_t>(rank_)];
   for (const PeInfo& other : pes_) {
     if (other.node_id != mine.node_id || other.device == mine.device) continue;
+    if (!runtime_->CanReach(other.device).value_or(true)) {
+      return Error(ErrorCode::kUnsupported,
+                   "GPU {} (PE {}) does not load from and store to memory of GPU {} (PE {}): take "
+                   "GPUs that reach each other (nvidia-smi topo -p2p r), or the CPU's memory "
+                   "(MORI_SHMEM_BACKEND=host)",
+                   mine.device, rank_, other.device, other.pe);
+    }
     if (runtime_->HasAtomicsOn(other.device).value_or(true)) continue;
-    LogWarn(
-        "the link from GPU {} to GPU {} (PE {}) has no atomics: of atomics on one word by several "
-        "PEs, signals that add among them, some may be lost",
-        mine.device, other.device, other.pe);
-    return;
+    if (without_atomics_.empty()) {
+      LogWarn(
+          "the link from GPU {} to GPU {} (PE {}) has no atomics: the host refuses those that "
+          "read and change a word over it, signals that add among them; of those that kernels do, "
+          "some may be lost",
+          mine.device, other.device, other.pe);
+    }
+    without_atomics_.insert(other.pe);
   }
+  return Status();
+}
+
+Status World::CheckAtomicsOf(int pe) const {
+  if (!without_atomics_.contains(pe)) return Status();
+  return Error(ErrorCode::kUnsupported,
+               "the link from GPU {} to GPU {} (PE {}) has no atomics, and what is added over it "
+               "may be lost: set signals, or let PE {} change its own words",
+               pes_[static_cast<std::size_t>(rank_)].device,
+               pes_[static_cast<std::size_t>(pe)].device, pe, pe);
 }
 
 Result<std::unique_ptr<Streams>> World::MakeStreams() {
@@ -334,6 +354,15 @@ Status World::KeepsWaiting(std::chrono::milliseconds so_far) const {
                static_cast<double>(config_.wait_timeout->count()) / 1e3);
 }
 
+Status World::Fault() const {
+  if (device_state_ == nullptr) return Status();
+  const auto fault = device_state_->TakeFault();
+  if (!fault) return Status();
+  const bool is_lost =
+      fault->reason == device::FaultReason::kPeLost && fault->pe >= 0 && fault->pe < size_;
+  return is_lost ? LostInKernel(*fault, Lost(fault->pe)) : DescribeFault(*fault);
+}
+
 Status World::Dispute(const Board::Dispute& dispute, const char* call) const {
   return Error(ErrorCode::kMismatch,
                "PEs disagree in a collective call, {} here: PE {} made {}, PE {} made {}", call,
@@ -354,7 +383,7 @@ Status World::CollectDropped() {
   // A put into such a block may be under way. A fault of the device shows in the next call of it.
   static_cast<void>(CompletePosted());
   ByteWriter mine;
-  for (const std::uint64_t offset : drop_box_->Dropped()) mine.Int(offset);
+  for (const std::uint64_t offset : drop_box_->Released(runtime_->kernels())) mine.Int(offset);
   MORI_ASSIGN_OR_RETURN(
       const auto lists,
       bootstrap_->AllGather(mine.bytes(), Deadline::After(config_.bootstrap_timeout)));
@@ -471,7 +500,8 @@ Status World::Free(void* ptr) {
   if (ptr == nullptr) return Status();
   MORI_ASSIGN_OR_RETURN(const Heap::Freed freed, FreeBlock(ptr));
   const Status unmapped = AwaitUnmapped(freed);
-  return unmapped.ok() ? posted : unmapped;
+  if (!unmapped.ok()) return unmapped;
+  return posted.ok() ? Fault() : posted;
 }
 
 Status World::BarrierAll() {
@@ -479,7 +509,8 @@ Status World::BarrierAll() {
   const Status posted = CompletePosted();
   // The agreement publishes with release and acquire, which is all that load/store transports need.
   const Status agreed = Agree(Proposal{}, "shmem_barrier_all");
-  return agreed.ok() ? posted : agreed;
+  if (!agreed.ok()) return agreed;
+  return posted.ok() ? Fault() : posted;
 }
 
 Status World::MeetToFinalize() {
@@ -498,6 +529,7 @@ Status World::Finalize() {
   Status posted = CompletePosted();
   // Kernels of the program, too: they lose their state, and the memory that they reach.
   if (posted.ok() && device_state_ != nullptr) posted = runtime_->kernels()->AwaitDevice();
+  if (posted.ok()) posted = Fault();
   Status left = Health();
   if (left.ok()) {
     FaultPoint("finalize: before all came");

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,12 @@ class World {
   void AbandonAfterFork();
   /// Success while no PE is known to be lost.
   Status Health() const;
+  /// Why a kernel of this PE ended early, once: what every call of the host ends with that has
+  /// nothing worse to say.
+  Status Fault() const;
+  /// Whether atomics of this PE that read and change a word of `pe` are atomic. @return
+  /// kUnsupported if not
+  Status CheckAtomicsOf(int pe) const;
   bool may_spin() const { return board_->may_spin(); }
   /// For `mori info`: what was chosen, a line each.
   std::string Describe() const;
@@ -103,8 +110,8 @@ class World {
   Status AwaitUnmapped(const Heap::Freed& freed);
   Result<HeapType> TypeFor(unsigned flags) const;
   Result<std::unique_ptr<Streams>> MakeStreams();
-  /// Once, if the hardware does not keep what the device API promises.
-  void WarnOfAtomics() const;
+  /// Whether this PE's GPU reaches those of others. Warns, once, of links without atomics.
+  Status CheckLinks();
   /// Returns once what this PE put on streams has happened.
   Status CompletePosted();
   /// Whether a wait for the device goes on: not if a PE is lost, or it takes too long.
@@ -125,6 +132,7 @@ class World {
   std::vector<int> node_pes_;  ///< PEs of this node, ascending
   std::unique_ptr<FdExchange> fd_exchange_;
   std::unique_ptr<Board> board_;
+  std::set<int> without_atomics_;  ///< PEs to which the link has none
   std::unique_ptr<Transport> p2p_;
   std::unique_ptr<Heap> heap_;
   std::unique_ptr<DeviceState> device_state_;  ///< null for the host, which has no kernels

@@ -82,5 +82,54 @@ TEST(CudaHostBackend, PesCompareWhatTheyTook) {
   EXPECT_EQ(run(0), "");
 }
 
+/// Two PEs, each with a GPU of its own.
+std::string RunOnTwoGpus(const std::function<void()>& make_machine, const testing::Body& body) {
+  return Failures(RunProcesses(
+      2,
+      [&](const Pe& pe) {
+        fake_cuda::machine().devices = 2;
+        make_machine();
+        ::setenv("MORI_LOCAL_RANK", std::to_string(pe.rank).c_str(), 1);
+        body(pe);
+      },
+      CudaOptions()));
+}
+
+TEST(CudaHostLinks, GpusThatDoNotReachEachOtherAreRefusedAtInit) {
+  EXPECT_EQ(RunOnTwoGpus([] { fake_cuda::machine().can_access_peers = false; },
+                         [](const Pe& pe) {
+                           PE_CHECK_EQ(pe.TryInit(), static_cast<int>(ErrorCode::kUnsupported));
+                           PE_CHECK(std::strstr(ShmemLastError(), "nvidia-smi topo") != nullptr);
+                           PE_CHECK(std::strstr(ShmemLastError(), "GPU 0000:01:00.0") != nullptr);
+                         }),
+            "");
+}
+
+TEST(CudaHostLinks, WithoutAtomicsTheHostAddsToItsOwnWordsAlone) {
+  EXPECT_EQ(
+      RunOnTwoGpus(
+          [] { fake_cuda::machine().has_native_atomics = false; },
+          [](const Pe& pe) {
+            constexpr int kUnsupported = static_cast<int>(ErrorCode::kUnsupported);
+            pe.Init();
+            const int other = 1 - pe.rank;
+            std::uint64_t* words = testing::Words(4);
+            PE_CHECK_EQ(ShmemAtomicAdd(words, std::uint64_t{1}, other), kUnsupported);
+            PE_CHECK(std::strstr(ShmemLastError(), "has no atomics") != nullptr);
+            PE_CHECK_EQ(ShmemPutMemSignal(words, words + 1, 8, words + 2, 1, SignalOp::kAdd, other),
+                        kUnsupported);
+            PE_CHECK_EQ(ShmemSignalOpOnStream(words, 1, SignalOp::kAdd, other, nullptr),
+                        kUnsupported);
+            // One store is one store on any link.
+            PE_CHECK_EQ(ShmemAtomicSet(words, std::uint64_t{1}, other), 0);
+            PE_CHECK_EQ(ShmemPutMemSignal(words, words + 1, 8, words + 2, 1, SignalOp::kSet, other),
+                        0);
+            PE_CHECK_EQ(ShmemSignalOpOnStream(words, 1, SignalOp::kSet, other, nullptr), 0);
+            PE_CHECK_EQ(ShmemAtomicAdd(words + 3, std::uint64_t{1}, pe.rank), 0);
+            PE_CHECK_EQ(ShmemFinalize(), 0);
+          }),
+      "");
+}
+
 }  // namespace
 }  // namespace mori::shmem
