@@ -9,6 +9,7 @@
 #
 # UNTIL        change: only makes the changes; compile: only compiles, which needs no GPU either [run]
 # ONLY         a part of the names of the changes to try [all]
+# PART         which of them, as 1/3, where a machine is lent for calls of nine minutes [1/1]
 # SHARDS       runs side by side [3]
 # ARCHITECTURE that kernels are compiled for [that of the GPU, or else 90]
 # COMMIT       what is said of the source, where there is no git
@@ -16,7 +17,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 BUILD=$(realpath -m "${1:-build/gpu-proof}")
-readonly BUILD UNTIL=${UNTIL:-run} ONLY=${ONLY:-} SHARDS=${SHARDS:-3}
+readonly BUILD UNTIL=${UNTIL:-run} ONLY=${ONLY:-} PART=${PART:-1/1} SHARDS=${SHARDS:-3}
 readonly WORK=$BUILD/litmus NOTHING='no change'
 export BUILD WORK
 of_gpu=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader --id=0 2>/dev/null | tr -dc 0-9 || true)
@@ -31,6 +32,9 @@ case $UNTIL in change | compile | run) ;; *) die "UNTIL is change, compile or ru
 
 # ---- the changes: a copy of the headers each
 
+[[ "$PART" =~ ^([1-9][0-9]*)/([1-9][0-9]*)$ ]] || die "PART is a number, / and how many there are"
+part=${BASH_REMATCH[1]} parts=${BASH_REMATCH[2]} seen=0
+
 names=()
 rm -rf "$WORK"
 mkdir -p "$WORK"
@@ -41,6 +45,7 @@ change() {
   local name=$1 header=$2 text=$3 other=$4
   shift 4
   [[ "$name" == *"$ONLY"* || "$name" == "$NOTHING" ]] || return 0
+  [[ "$name" == "$NOTHING" ]] || ((seen++ % parts == part - 1)) || return 0
   local folder=$WORK/${#names[@]}
   names+=("$name")
   mkdir "$folder"

@@ -8,7 +8,9 @@
 # FILTER       of the tests, as --gtest_filter [all]; they run with all PEs on one GPU
 # FILTER_ALL   of those that run again over all GPUs, where there are several [all of several PEs]
 # SANITIZER    which tools of compute-sanitizer run; 0: none [memcheck racecheck synccheck]
-# ONLY         steps whose name matches this expression [all]
+# ONLY         steps whose name matches this expression [all]; "check" means memcheck, racecheck and synccheck alone
+#              Where a machine is lent for calls of nine minutes: ONLY=build alone builds; then 'one GPU', 'over',
+#              'memcheck', 'racecheck|synccheck', and 'kernels|docu|tensors|dropped|captures|demo|method' fit into one each
 # COMMIT       what is said of the source, where there is no git
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -132,15 +134,19 @@ step 'tests, all PEs on one GPU' 480 bash -c 'tests one "$@"' tests "${FILTER:-*
 step 'kernels that nvcc links' 180 tests/gpu/linked/run.sh "$BUILD/prefix/lib" "$BUILD/linked"
 step 'documentation' 180 python3 tests/gpu/run_docs.py docs/device.md
 # Says nothing but OK, also at the end of a program that does not finalize.
-tensors() {
+says_ok() {
   local said status=0
-  said=$(mori run -n 2 python3 tests/gpu/tensors.py 2>&1) || status=1
-  [[ "$(grep -vcE '(^|\] )PE [01] of 2: OK$' <<<"$said")" == 0 ]] || status=1
+  said=$(mori run -n "$1" python3 "tests/gpu/$2.py" 2>&1) || status=1
+  [[ "$(grep -vcE '(^|\] )PE [01] of [12]: OK$' <<<"$said")" == 0 ]] || status=1
   printf '%s\n' "$said"
   return "$status"
 }
-export -f tensors
-step 'tensors' 120 env MORI_SHMEM_BACKEND=cuda MORI_SHMEM_HEAP_SIZE=64M MORI_GLOBAL_LOG_LEVEL=WARN bash -c tensors
+export -f says_ok
+for program in '2 tensors' '2 dropped' '1 captures'; do
+  step "${program#* }" 120 env MORI_SHMEM_HEAP_SIZE=64M MORI_GLOBAL_LOG_LEVEL=WARN bash -c "says_ok $program"
+done
+# What reads the heap by the CPU, where there is a GPU: the demo, and the README's program by the backend it says.
+step 'the demo' 180 env -u CUDA_MPS_PIPE_DIRECTORY mori run -n 2 python3 examples/digits_training.py
 step "the guide's first method, on $gpus GPU" 180 env -u CUDA_MPS_PIPE_DIRECTORY MORI_SHMEM_BACKEND=cuda MORI_SHMEM_HEAP_SIZE=64M \
   torchrun --nproc-per-node "$gpus" tests/gpu/guide_method1.py
 read -ra tools <<<"${SANITIZER-memcheck racecheck synccheck}"

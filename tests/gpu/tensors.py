@@ -62,7 +62,9 @@ if torch.cuda.device_count() > 1:
     elsewhere = torch.cuda.Stream((shmem.shmem_device() + 1) % torch.cuda.device_count())
     refused(shmem.ErrorCode.INVALID_ARGUMENT, shmem.shmem_quiet_on_stream, elsewhere)
 
-del tensor, theirs, halves  # freed at the next collective call
+# Freed at the next collective call at which what the device did is done.
+del tensor, theirs, halves
+shmem.shmem_barrier_all()
 shmem.shmem_barrier_all()
 assert mori.shmem.shmem_heap_stats().live_blocks == 0
 kept = shmem.mori_shmem_create_tensor((4,), torch.int64)
