@@ -48,7 +48,9 @@ class ChunkBacking final : public Backing {
       const auto found = blocks_.find(chunk);
       if (--found->second > 0) continue;
       blocks_.erase(found);
-      if (std::ranges::find(wanted, PieceOf(chunk)) == wanted.end()) spare_ = chunk;
+      const bool was_new =
+          std::ranges::binary_search(wanted, PieceOf(chunk).offset, {}, &Piece::offset);
+      if (!was_new) spare_ = chunk;
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/log.hpp"
 #include "base/round_up.hpp"
 #include "heap/symmetric_heap.hpp"
 
@@ -13,6 +14,24 @@ constexpr std::uint64_t kPage = 4096;
 /// What a chunk is by default, unless the heap is smaller; see docs/architecture.md for the
 /// measurement.
 constexpr std::uint64_t kDefaultChunkBytes = std::uint64_t{64} << 20;
+
+/// Each heap fits the machine by itself; all of a node's may not. Memory comes with its first use,
+/// so that is no error, and the first PE says it for all.
+void WarnOfMemory(const Config& config, const SpaceParts& parts) {
+  if (config.heap_mode != HeapMode::kStatic || !parts.runtime->IsHostMemory()) return;
+  std::uint64_t heaps = 1;
+  for (int pe = 0; pe < parts.world_size; ++pe) {
+    if (pe == parts.pe || !parts.transport->Reaches(pe)) continue;
+    if (pe < parts.pe) return;
+    ++heaps;
+  }
+  const std::uint64_t bytes = HeapBytes(config, *parts.runtime);
+  if (bytes <= parts.runtime->MemoryBytes() / heaps) return;
+  LogWarn(
+      "the heaps of the {} PEs of this node, {} each by MORI_SHMEM_HEAP_SIZE, are more than the {} "
+      "of memory there are: where they are filled, the system ends a PE",
+      heaps, FormatByteSize(bytes), FormatByteSize(parts.runtime->MemoryBytes()));
+}
 
 }  // namespace
 
@@ -66,6 +85,7 @@ Status CheckHeapConfig(const Config& config, const DeviceRuntime& runtime) {
 Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, const SpaceParts& parts) {
   const DeviceRuntime& runtime = *parts.runtime;
   MORI_RETURN_IF_ERROR(CheckHeapConfig(config, runtime));
+  WarnOfMemory(config, parts);
   SymmetricHeap::Layout layout;
   layout.mode = config.heap_mode;
   layout.type = config.heap_type;

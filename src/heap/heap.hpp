@@ -37,7 +37,9 @@ class Heap {
   /// A block; `type` counts where it gets memory of its own. On an error nothing has changed, on
   /// any PE.
   /// @return kOutOfMemory with heap size, request, largest free block and the variable, or with the
-  /// PE whose device or limits did not give memory.
+  /// PE whose device or limits did not give memory; kInvalidArgument for an alignment beyond what
+  /// the heaps start at multiples of: the next power of two of what they may grow to, or what the
+  /// device's own addresses have.
   virtual Result<std::byte*> Allocate(std::uint64_t bytes, std::uint64_t alignment,
                                       HeapType type) = 0;
   struct Freed {

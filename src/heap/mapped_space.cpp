@@ -14,6 +14,13 @@ void KeepFirst(Status* first, Status status) {
   if (first->ok()) *first = std::move(status);
 }
 
+Status NoAddresses(std::size_t heaps, std::uint64_t bytes, std::string_view reason) {
+  return Error(ErrorCode::kOutOfMemory,
+               "no addresses for {} heaps that grow to {} each, which take up a power of two: {}; "
+               "MORI_SHMEM_HEAP_SIZE sets what a heap grows to, and ulimit -v may limit addresses",
+               heaps, FormatByteSize(bytes), reason);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<SymmetricSpace>> MappedSpace::Reserve(const SpaceParts& parts,
@@ -24,13 +31,13 @@ Result<std::unique_ptr<SymmetricSpace>> MappedSpace::Reserve(const SpaceParts& p
       reached.push_back(static_cast<std::size_t>(pe));
     }
   }
-  const std::uint64_t stride = std::bit_ceil(bytes);
-  if (stride == 0 || stride > UINT64_MAX / 2 / reached.size()) {
-    return Error(ErrorCode::kOutOfMemory, "{} heaps of {} do not fit into an address space",
-                 reached.size(), FormatByteSize(bytes));
-  }
-  MORI_ASSIGN_OR_RETURN(std::shared_ptr<AddressRange> range,
-                        parts.runtime->Reserve(reached.size() * stride, stride));
+  // Half of all addresses is more than any machine has, and what follows does not overflow.
+  const std::uint64_t stride = bytes <= UINT64_MAX / 4 ? std::bit_ceil(bytes) : 0;
+  if (stride == 0 || stride > UINT64_MAX / 4 / reached.size())
+    return NoAddresses(reached.size(), bytes, "an address has 64 bits");
+  auto reserved = parts.runtime->Reserve(reached.size() * stride, stride);
+  if (!reserved.ok()) return NoAddresses(reached.size(), bytes, reserved.status().message());
+  std::shared_ptr<AddressRange> range = std::move(*reserved);
   std::unique_ptr<MappedSpace> space(new MappedSpace(parts, std::move(range), stride));
   for (std::size_t i = 0; i < reached.size(); ++i) {
     space->bases_[reached[i]] = space->range_->base() + i * stride;
@@ -55,42 +62,42 @@ Status MappedSpace::Map(std::span<const Piece> pieces,
   return Status();
 }
 
+Status MappedSpace::Make(std::span<const Piece> pieces, HeapType type,
+                         std::vector<std::unique_ptr<DeviceMemory>>* made) const {
+  for (const Piece& piece : pieces) {
+    MORI_ASSIGN_OR_RETURN(auto memory, parts_.runtime->Allocate(piece.bytes, type));
+    made->push_back(std::move(memory));
+  }
+  return Status();
+}
+
+/// Memory is a descriptor of its PE until it is mapped, and one of every other PE while it is
+/// exchanged: a few pieces at a time come all the way, so that no number of them meets the limit of
+/// descriptors. PEs agree before each exchange that nobody has failed, and once more at the end;
+/// whoever fails in an exchange stays in step with the others.
 Status MappedSpace::Add(const std::vector<Piece>& pieces, HeapType type, const Deadline& deadline) {
   if (pieces.empty()) return Status();
-  Status outcome;
-  std::vector<std::unique_ptr<DeviceMemory>> mine;
-  for (const Piece& piece : pieces) {
-    auto made = parts_.runtime->Allocate(piece.bytes, type);
-    if (!made.ok()) {
-      outcome = made.status();
-      break;
-    }
-    mine.push_back(std::move(*made));
-  }
-  FaultPoint("heap: memory made");
-  MORI_RETURN_IF_ERROR(parts_.agree(outcome));
+  const Status added = AddInBatches(pieces, type, deadline);
+  if (!added.ok()) static_cast<void>(Remove(pieces));
+  return added;
+}
 
-  // Whoever fails goes on exchanging with the others, so that all are in step at the end. A PE
-  // holds a descriptor for each piece of every PE for a moment: not too many at a time.
+Status MappedSpace::AddInBatches(std::span<const Piece> pieces, HeapType type,
+                                 const Deadline& deadline) {
   const std::size_t batch = std::max<std::size_t>(1, kDescriptorsAtATime / bases_.size());
+  Status outcome;
   for (std::size_t done = 0; done < pieces.size(); done += batch) {
-    const std::size_t count = std::min(batch, pieces.size() - done);
-    const std::span these(mine.begin() + static_cast<std::ptrdiff_t>(done), count);
-    auto theirs = parts_.transport->Share(these, deadline);
-    if (!theirs.ok() && IsFatal(theirs.status())) {
-      static_cast<void>(Remove(pieces));
-      return theirs.status();
-    }
-    if (outcome.ok()) {
-      outcome = theirs.ok() ? Map(std::span(pieces).subspan(done, count), these, *theirs)
-                            : theirs.status();
-    }
-    for (auto& memory : these) memory.reset();  // the mapping keeps the memory
-  }
+    const auto these = pieces.subspan(done, std::min(batch, pieces.size() - done));
+    std::vector<std::unique_ptr<DeviceMemory>> mine;
+    if (outcome.ok()) outcome = Make(these, type, &mine);
+    FaultPoint("heap: memory made");
+    MORI_RETURN_IF_ERROR(parts_.agree(outcome));
+    const auto theirs = parts_.transport->Share(mine, deadline);
+    if (!theirs.ok() && IsFatal(theirs.status())) return theirs.status();
+    outcome = theirs.ok() ? Map(these, mine, *theirs) : theirs.status();
+  }  // the mapping keeps the memory
   FaultPoint("heap: memory mapped");
-  Status agreed = parts_.agree(outcome);
-  if (!agreed.ok()) static_cast<void>(Remove(pieces));
-  return agreed;
+  return parts_.agree(outcome);
 }
 
 Status MappedSpace::Remove(const std::vector<Piece>& pieces) {

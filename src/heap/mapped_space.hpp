@@ -24,6 +24,9 @@ class MappedSpace final : public SymmetricSpace {
   MappedSpace(const SpaceParts& parts, std::shared_ptr<AddressRange> range, std::uint64_t stride)
       : SymmetricSpace(parts), range_(std::move(range)), stride_(stride) {}
 
+  Status AddInBatches(std::span<const Piece> pieces, HeapType type, const Deadline& deadline);
+  Status Make(std::span<const Piece> pieces, HeapType type,
+              std::vector<std::unique_ptr<DeviceMemory>>* made) const;
   Status Map(std::span<const Piece> pieces, std::span<const std::unique_ptr<DeviceMemory>> mine,
              const std::vector<Transport::Memories>& theirs);
   std::uint64_t OffsetInRange(std::size_t pe, const Piece& piece) const;

@@ -34,8 +34,9 @@ SymmetricHeap::SymmetricHeap(const Layout& layout, std::unique_ptr<SymmetricSpac
 Result<std::byte*> SymmetricHeap::Allocate(std::uint64_t bytes, std::uint64_t alignment,
                                            HeapType type) {
   if (alignment > space_->alignment()) {
-    return Error(ErrorCode::kOutOfMemory,
-                 "an alignment of {} is more than {}, which is what heaps of {} start at here",
+    return Error(ErrorCode::kInvalidArgument,
+                 "an alignment of {} is more than {}, which heaps of {} start at multiples of; "
+                 "with a larger MORI_SHMEM_HEAP_SIZE it may be more",
                  FormatByteSize(alignment), FormatByteSize(space_->alignment()),
                  FormatByteSize(layout_.bytes));
   }

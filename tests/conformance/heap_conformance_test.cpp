@@ -1,4 +1,5 @@
 // What every heap mode promises, over devices that fail at any chosen call.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -283,7 +284,10 @@ TEST_P(HeapConformance, EveryPowerOfTwoIsAnAlignment) {
     }
     const HeapStats before = heap(pe).Stats();
     const auto refused = heap(pe).Allocate(100, 2 * kHeapBytes, HeapType::kNormal);
-    ASSERT_EQ(refused.status().code(), ErrorCode::kOutOfMemory);
+    ASSERT_EQ(refused.status().code(), ErrorCode::kInvalidArgument);
+    ASSERT_THAT(refused.status().message(),
+                ::testing::MatchesRegex("an alignment of 2 MiB is more than .*, which heaps of 1 "
+                                        "MiB start at multiples of.*"));
     ASSERT_EQ(heap(pe).Stats().live_blocks, before.live_blocks);
   });
 }
@@ -373,6 +377,33 @@ TEST_P(HeapConformance, AFailureOnOnePeLeavesEveryHeapAsItWas) {
   }
 }
 
+/// Memory comes in several batches then, and what came before is given back.
+TEST_P(HeapConformance, AFailureInALaterBatchLeavesEveryHeapAsItWas) {
+  if (GetParam().mode != HeapMode::kVmm) return;  // one piece at a time in other modes
+  MakeHeaps();
+  constexpr std::uint64_t kChunks = 60;
+  for (const auto call : Faults::kFailing) {
+    for (const int nth : {1, 42, 43, 60}) {
+      const int mapped = MappedPieces();
+      member(1).faults.FailOn(call, nth);
+      InThreads(kPes, [&](int pe) {
+        const auto block = heap(pe).Allocate(kChunks * kChunkBytes, 4096, HeapType::kNormal);
+        ASSERT_FALSE(block.ok());
+        ASSERT_EQ(heap(pe).Stats().used_bytes, 0u);
+        ASSERT_EQ(heap(pe).span_bytes(), 0u);
+      });
+      ASSERT_TRUE(member(1).faults.happened());
+      member(1).faults.Clear();
+      ASSERT_EQ(MappedPieces(), mapped) << "call " << nth;
+    }
+  }
+  InThreads(kPes, [&](int pe) {
+    auto block = heap(pe).Allocate(kChunks * kChunkBytes, 4096, HeapType::kNormal);
+    ASSERT_TRUE(block.ok()) << block.status().message();
+    CheckReach(pe, *block, kChunks * kChunkBytes);
+  });
+}
+
 /// So that who frees the block can tell the others, who wait for it.
 TEST_P(HeapConformance, MemoryThatCannotBeUnmappedIsFreedAndSaidByItsPe) {
   if (GetParam().mode != HeapMode::kIsolation) return;  // unmaps each block
@@ -453,6 +484,26 @@ TEST_P(HeapConformance, PeersAreGivenUpWhereOwnersMustOutliveThem) {
   });
   if (GetParam().chooses_addresses) {
     EXPECT_EQ(MappedPieces() - before, kPes);
+  }
+}
+
+TEST(MappedSpace, HeapsThatNoAddressesCanHoldAreASentence) {
+  HostRuntime runtime;
+  const auto alone = [](const Status& mine) { return mine; };
+  for (const int pes : {1, 3}) {
+    auto transport = MakeP2pTransport(&runtime, nullptr,
+                                      pes == 1 ? std::vector{0} : std::vector{0, 1, 2}, 0, pes);
+    for (const std::uint64_t bytes : {std::uint64_t{1} << 46, std::uint64_t{1} << 62,
+                                      (std::uint64_t{1} << 63) + 4096, UINT64_MAX - 4095}) {
+      if (pes == 1 && bytes == std::uint64_t{1} << 46) continue;  // may be there
+      const auto space = SymmetricSpace::Reserve({&runtime, transport.get(), 0, pes, alone}, bytes);
+      ASSERT_EQ(space.status().code(), ErrorCode::kOutOfMemory);
+      EXPECT_THAT(
+          space.status().message(),
+          ::testing::AllOf(::testing::StartsWith(fmt::format("no addresses for {} heaps", pes)),
+                           ::testing::HasSubstr(FormatByteSize(bytes)),
+                           ::testing::HasSubstr("MORI_SHMEM_HEAP_SIZE")));
+    }
   }
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/fault_point.hpp"
+#include "base/machine.hpp"
 #include "support/limit.hpp"
 #include "support/run_pes.hpp"
 
@@ -505,6 +506,49 @@ TEST(Isolation, ThousandsOfBlocksStayApart) {
     PE_CHECK_EQ(ShmemFinalize(), 0);
   };
   EXPECT_EQ(Failures(testing::RunProcesses(2, body, InMode("isolation"))), "");
+}
+
+/// A descriptor for each would be beyond the limit; memory comes some chunks at a time.
+TEST(Vmm, ChunksBeyondTheLimitOfDescriptorsComeAndGo) {
+  Options options = InMode("vmm");
+  options.environment.emplace_back("MORI_SHMEM_HEAP_SIZE", "64M");
+  const auto body = [](const Pe& pe) {
+    pe.Init();
+    const int lowest = ::dup(0);
+    ::close(lowest);
+    const testing::Limit limit(RLIMIT_NOFILE, static_cast<rlim_t>(lowest + 280));
+    constexpr std::size_t kBlock = 800 * kChunk;
+    for (int cycle = 0; cycle < 2; ++cycle) {
+      auto* block = static_cast<std::uint8_t*>(ShmemMalloc(kBlock));
+      PE_CHECK(block != nullptr);
+      std::memset(block, pe.rank + 1, kBlock);
+      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      const std::uintptr_t other =
+          ShmemPtrP2p(reinterpret_cast<std::uintptr_t>(block), pe.rank, 1 - pe.rank);
+      PE_CHECK(IsAll(reinterpret_cast<const void*>(other), kBlock,
+                     static_cast<std::uint8_t>(2 - pe.rank)));
+      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      PE_CHECK_EQ(ShmemFree(block), 0);
+    }
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  };
+  EXPECT_EQ(Failures(testing::RunProcesses(2, body, options)), "");
+}
+
+TEST(Static, HeapsThatTogetherExceedTheMachineAreALineOfOnePe) {
+  Options options = InMode("static");
+  options.environment.emplace_back("MORI_SHMEM_HEAP_SIZE", std::to_string(MemoryBytes() / 5 * 2));
+  const auto body = [](const Pe& pe) {
+    pe.Init();
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  };
+  const std::string line = "the heaps of the 3 PEs of this node";
+  for (const int pes : {2, 3}) {
+    const auto outcomes = testing::RunProcesses(pes, body, options);
+    EXPECT_EQ(Failures(outcomes), "");
+    for (std::size_t pe = 0; pe < outcomes.size(); ++pe)
+      EXPECT_EQ(outcomes[pe].output.find(line) != std::string::npos, pes == 3 && pe == 0);
+  }
 }
 
 TEST(Vmm, AnOddChunkSizeIsRoundedUpWithANote) {

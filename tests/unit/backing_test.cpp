@@ -57,6 +57,27 @@ TEST(ChunkBacking, AnEmptyChunkIsGivenBackButForTheLowest) {
   EXPECT_EQ(backing->End(), 100u);
 }
 
+TEST(ChunkBacking, AnUndoneTakeKeepsTheChunkThatWasKeptBefore) {
+  const auto backing = MakeChunkBacking(1000, 100);
+  backing->Take({100, 100});
+  EXPECT_THAT(backing->Drop({100, 100}), IsEmpty());  // 100 is kept
+  const auto wanted = backing->Take({0, 300});
+  EXPECT_EQ(wanted, (Pieces{{0, 100}, {200, 100}}));
+  backing->Undo({0, 300}, wanted);
+  EXPECT_EQ(backing->End(), 200u);
+  EXPECT_THAT(backing->Take({100, 100}), IsEmpty());
+}
+
+/// In time that grows with them: were each looked for among all, this would take minutes.
+TEST(ChunkBacking, ManyChunksAreUndone) {
+  constexpr std::uint64_t kBlock = std::uint64_t{100} * 500'000;
+  const auto backing = MakeChunkBacking(2 * kBlock, 100);
+  const auto wanted = backing->Take({0, kBlock});
+  EXPECT_EQ(wanted.size(), 500'000u);
+  backing->Undo({0, kBlock}, wanted);
+  EXPECT_EQ(backing->End(), 0u);
+}
+
 TEST(ChunkBacking, AChunkThatSeveralBlocksShareGoesWithTheLast) {
   const auto backing = MakeChunkBacking(1000, 100);
   backing->Take({0, 10});  // keeps chunk 0

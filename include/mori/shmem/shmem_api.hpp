@@ -77,8 +77,8 @@ MORI_SHMEM_API int ShmemDevice();
 ///   differ between PEs (kMismatch, every PE's heap as it was).
 MORI_SHMEM_API void* ShmemMalloc(std::size_t bytes);
 /// The same with an alignment: any power of two, honoured in this PE's and in every peer's address
-/// space up to the page size, and in offsets beyond that. @return null with kInvalidArgument for
-/// another alignment.
+/// space up to what heaps start at multiples of: the next power of two of what they may grow to,
+/// less where a device chooses addresses. @return null with kInvalidArgument for another alignment.
 MORI_SHMEM_API void* ShmemMallocAlign(std::size_t alignment, std::size_t bytes);
 /// The same with a `MallocFlag`. Memory of another kind than the heap's is given in isolation mode,
 /// where each allocation has its own. @return null with kUnsupported in the other modes, and with
