@@ -167,6 +167,43 @@ pathlib.Path({str(started_folder)!r}, str(left.pid)).touch()
         kill_quietly(left)
 
 
+def test_what_a_pipe_holds_when_its_pe_has_ended_is_written(
+    mori: Launcher, tmp_path: pathlib.Path
+) -> None:
+    """PE 0 writes until the launcher takes no more, PE 1 then fits into its pipe; nobody reads."""
+    kept, pipe = 1 << 20, 1 << 16  # what the launcher keeps before it pauses; what a pipe holds
+    program = python(
+        f"""
+import os, pathlib, time
+folder = pathlib.Path({str(tmp_path)!r})
+if os.environ["MORI_RANK"] == "0":
+    os.set_blocking(1, False)
+    written = 0
+    while True:
+        try:
+            written += os.write(1, b"0" * 4095 + b"\\n")
+        except BlockingIOError:
+            if written > {kept} + 2 * {pipe} - 16384:
+                break
+            time.sleep(0.001)
+    (folder / "written").write_text(str(written))
+    (folder / "full").touch()
+else:
+    while not (folder / "full").exists():
+        time.sleep(0.001)
+    os.write(1, b"1" * 30000 + b"\\n")
+"""
+    )
+    with mori.started(2, *program, options=["--no-prefix"]) as run:
+        wait_until(lambda: (tmp_path / "full").exists(), "the launcher takes no more")
+        wait_until(lambda: not pes_of(run.pid), "the PEs have ended, and the launcher knows")
+        out, _ = run.communicate(timeout=DEADLINE_SECONDS)
+    assert run.returncode == 0
+    lines = out.splitlines()
+    assert out.count(b"0") == int((tmp_path / "written").read_text()) // 4096 * 4095
+    assert lines.count(b"1" * 30000) == 1
+
+
 def test_pes_end_when_nobody_reads_their_output(mori: Launcher) -> None:
     with mori.started(2, "yes") as run:
         run.stdout.read(100)
