@@ -35,11 +35,17 @@ sockaddr_un AddressOf(const std::string& name, socklen_t* length) {
   return address;
 }
 
-bool IsSameUser(int socket) {
+std::optional<ucred> PeerCredentials(int socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 &&
-         credentials.uid == ::geteuid();
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
+    return std::nullopt;
+  return credentials;
+}
+
+bool IsSameUser(int socket) {
+  const auto credentials = PeerCredentials(socket);
+  return credentials && credentials->uid == ::geteuid();
 }
 
 }  // namespace
@@ -80,6 +86,12 @@ Result<UniqueFd> AcceptAbstract(int listening_fd) {
     return UniqueFd();
   }
   return IsSameUser(fd.get()) ? std::move(fd) : UniqueFd();
+}
+
+std::optional<pid_t> PeerProcess(int socket) {
+  const auto credentials = PeerCredentials(socket);
+  if (!credentials || credentials->pid <= 0) return std::nullopt;
+  return credentials->pid;
 }
 
 std::string AbstractNameFor(std::string_view text) {

@@ -1,6 +1,9 @@
 // Sockets between processes of one user on one machine, without a name in the file system.
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 
 #include "base/deadline.hpp"
@@ -20,6 +23,10 @@ Result<UniqueFd> ConnectAbstract(const std::string& name, const Deadline& deadli
 /// Takes a waiting connection of the same user; empty if none waits, it was another user's, or it
 /// has failed meanwhile. @return kSystem for a shortage of descriptors or memory here.
 Result<UniqueFd> AcceptAbstract(int listening_fd);
+
+/// The process at the other end of a connection, or of a pair of sockets: the one that made that
+/// end. Empty if it is no local socket, or the process is not to be seen from here.
+std::optional<pid_t> PeerProcess(int socket);
 
 /// A name made of a hash: says nothing of `text`, and is the same for the same text.
 std::string AbstractNameFor(std::string_view text);

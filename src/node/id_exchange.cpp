@@ -3,11 +3,10 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <chrono>
-#include <set>
+#include <cerrno>
 #include <thread>
 
-#include "base/bytes.hpp"
+#include "base/log.hpp"
 #include "bootstrap/rendezvous_messages.hpp"
 #include "bootstrap/socket.hpp"
 #include "node/abstract_socket.hpp"
@@ -16,23 +15,46 @@ namespace mori::shmem {
 namespace {
 
 constexpr std::size_t kMaxReply = 8192;
+constexpr std::uint32_t kMagic = 0x6d6f7269;
+/// What a caller says: the magic number, its rank, and how many ranks there are.
+constexpr std::size_t kCallBytes = 3 * sizeof(std::uint32_t);
 
-/// One byte says what follows: the id, or why there is none.
+/// The first byte of a reply says what follows.
+enum class Reply : std::uint8_t { kFailure, kId, kComeAgain };
+
 Bytes EncodeReply(const Result<UniqueId>& id) {
   ByteWriter writer;
-  writer.Int<std::uint8_t>(id.ok() ? 1 : 0);
+  writer.Int(static_cast<std::uint8_t>(id.ok() ? Reply::kId : Reply::kFailure));
   return id.ok() ? writer.Raw(id->bytes).Take() : writer.Raw(EncodeStatus(id.status())).Take();
 }
 
-Result<UniqueId> DecodeReply(ByteView reply) {
+/// Empty: to come again.
+Result<std::optional<UniqueId>> DecodeReply(ByteView reply) {
   ByteReader reader(reply);
-  if (reader.Int<std::uint8_t>() != 1) return DecodeStatus(reader.Raw(reader.remaining()));
+  switch (static_cast<Reply>(reader.Int<std::uint8_t>())) {
+    case Reply::kFailure: return DecodeStatus(reader.Raw(reader.remaining()));
+    case Reply::kComeAgain: return std::optional<UniqueId>();
+    case Reply::kId: break;
+    default: return Error(ErrorCode::kMismatch, "what rank 0 sent is no answer");
+  }
   const ByteView bytes = reader.Raw(UniqueId::kBytes);
   if (!reader.AtEnd()) return Error(ErrorCode::kMismatch, "what rank 0 sent is no unique id");
   UniqueId id;
   std::ranges::copy(bytes, id.bytes);
-  return id;
+  return std::optional(id);
 }
+
+/// A reply is far smaller than a socket's buffer, and the first thing in it: this does not wait.
+Status SendReply(int caller, const Bytes& reply) {
+  return SendAll(caller, reply, Deadline::After(std::chrono::seconds(0)));
+}
+
+void TellToComeAgain(int caller) {
+  // Who does not hear it has hung up.
+  static_cast<void>(SendReply(caller, {static_cast<std::uint8_t>(Reply::kComeAgain)}));
+}
+
+void ShortPause() { std::this_thread::sleep_for(std::chrono::milliseconds(10)); }
 
 }  // namespace
 
@@ -43,57 +65,135 @@ Result<UniqueId> IdExchange::Run(const std::function<Result<UniqueId>()>& make) 
   return id;
 }
 
+// All callers are heard together, so that one that is slow, or says nothing, holds up nobody.
 Status IdExchange::Serve(const Result<UniqueId>& id) const {
   MORI_ASSIGN_OR_RETURN(const UniqueFd listener, ListenAbstract(AbstractNameFor(meeting_)));
-  std::set<std::uint32_t> missing;
-  for (int rank = 1; rank < size_; ++rank) missing.insert(static_cast<std::uint32_t>(rank));
   const Bytes reply = EncodeReply(id);
-  while (!missing.empty()) {
-    if (WaitFor(listener.get(), POLLIN, deadline_).code() == ErrorCode::kTimeout) {
-      return Error(ErrorCode::kTimeout,
-                   "{} of {} ranks did not come to init within {:.3g} s (MORI_BOOTSTRAP_TIMEOUT), "
-                   "among them rank {}",
-                   missing.size(), size_, deadline_.ElapsedSeconds(), *missing.begin());
+  std::set<int> arrived;
+  std::vector<Caller> callers;
+  NextLine line = FirstLine();
+  while (arrived.size() + 1 < static_cast<std::size_t>(size_)) {
+    Deadline::Clock::time_point wake_at = std::min(deadline_.end(), line.due.end());
+    std::vector<pollfd> polls{{listener.get(), POLLIN, 0}};
+    for (const Caller& caller : callers) {
+      polls.push_back({caller.fd.get(), POLLIN, 0});
+      wake_at = std::min(wake_at, caller.patience.end());
     }
-    MORI_ASSIGN_OR_RETURN(const UniqueFd caller, AcceptAbstract(listener.get()));
-    std::array<std::uint8_t, 4> rank;
-    const Deadline limit = deadline_.AtMost(std::chrono::seconds(2));
-    if (!caller.valid() || !ReceiveAll(caller.get(), rank, limit).ok()) continue;
-    if (SendAll(caller.get(), reply, limit).ok())
-      missing.erase(ByteReader(rank).Int<std::uint32_t>());
+    const Deadline wake = Deadline::After(wake_at - Deadline::Clock::now());
+    if (::poll(polls.data(), polls.size(), wake.PollTimeoutMs()) < 0 && errno != EINTR)
+      return Status::FromErrno(errno, "wait for ranks");
+    for (std::size_t i = callers.size(); i-- > 0;) {  // from the end, as some go
+      bool stays = true;
+      if (polls[i + 1].revents != 0) {
+        MORI_ASSIGN_OR_RETURN(stays, Hear(callers[i], reply, &arrived));
+      } else if (callers[i].patience.Expired()) {
+        TellToComeAgain(callers[i].fd.get());
+        stays = false;
+      }
+      if (!stays) callers.erase(callers.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    if (polls[0].revents != 0) MORI_RETURN_IF_ERROR(Admit(listener.get(), &callers));
+    if (deadline_.Expired()) return Late(Missing(arrived));
+    SayWhenDue(&line, [&] { return Missing(arrived); });
   }
   return Status();
 }
 
+Status IdExchange::Admit(int listener, std::vector<Caller>* callers) const {
+  MORI_ASSIGN_OR_RETURN(UniqueFd caller, AcceptAbstract(listener));
+  if (!caller.valid()) return Status();
+  if (callers->size() == options_.max_callers) {  // the first has been silent for longest
+    TellToComeAgain(callers->front().fd.get());
+    callers->erase(callers->begin());
+  }
+  callers->push_back({std::move(caller), Deadline::After(options_.patience)});
+  return Status();
+}
+
+Result<bool> IdExchange::Hear(Caller& caller, const Bytes& reply, std::set<int>* arrived) const {
+  const auto got = ReceiveSome(caller.fd.get(), kCallBytes - caller.said.size(), &caller.said);
+  if (!got.ok()) return false;  // it hung up
+  if (caller.said.size() < kCallBytes) return true;
+  ByteReader call(caller.said);
+  const bool is_ours = call.Int<std::uint32_t>() == kMagic;
+  const auto rank = call.Int<std::uint32_t>(), size = call.Int<std::uint32_t>();
+  if (!is_ours) return false;
+  if (size != static_cast<std::uint32_t>(size_) || rank == 0 || rank >= size) {
+    const Status differs =
+        Error(ErrorCode::kMismatch, "rank {} says that there are {} ranks, rank 0 says {}", rank,
+              size, size_);
+    static_cast<void>(SendReply(caller.fd.get(), EncodeReply(differs)));
+    return differs;
+  }
+  if (SendReply(caller.fd.get(), reply).ok()) arrived->insert(static_cast<int>(rank));
+  return false;
+}
+
 Result<UniqueId> IdExchange::Fetch() const {
-  for (;;) {
-    auto server = ConnectAbstract(AbstractNameFor(meeting_), deadline_);
-    if (server.ok()) return AskFor(server->get());
-    if (server.status().code() != ErrorCode::kPeerLost) return server.status();
-    if (deadline_.Expired()) return RankZeroIsLate();
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // rank 0 is not there yet
+  const std::string rank_zero = fmt::format("rank 0 of {}", size_);
+  for (NextLine line = FirstLine();; ShortPause()) {
+    const auto server = ConnectAbstract(AbstractNameFor(meeting_), deadline_);
+    if (server.ok()) {
+      MORI_ASSIGN_OR_RETURN(const auto id, AskFor(server->get(), &line));
+      if (id) return *id;
+    } else if (server.status().code() != ErrorCode::kPeerLost) {
+      return server.status().code() == ErrorCode::kTimeout ? Late(rank_zero) : server.status();
+    }
+    if (deadline_.Expired()) return Late(rank_zero);
+    SayWhenDue(&line, [&] { return rank_zero; });
   }
 }
 
-Result<UniqueId> IdExchange::AskFor(int server) const {
+Result<std::optional<UniqueId>> IdExchange::AskFor(int server, NextLine* line) const {
+  const std::string rank_zero = fmt::format("rank 0 of {}", size_);
   Bytes reply;
-  Status status =
-      SendAll(server, ByteWriter().Int(static_cast<std::uint32_t>(rank_)).Take(), deadline_);
+  const Bytes call = ByteWriter()
+                         .Int(kMagic)
+                         .Int(static_cast<std::uint32_t>(rank_))
+                         .Int(static_cast<std::uint32_t>(size_))
+                         .Take();
+  Status status = SendAll(server, call, deadline_);
+  if (status.code() == ErrorCode::kPeerLost) status = Status();  // it may have said why
   while (status.ok() && reply.size() <= kMaxReply) {  // until rank 0 closes: then all is here
-    status = WaitFor(server, POLLIN, deadline_);
-    if (status.ok()) status = ReceiveSome(server, kMaxReply, &reply).status();
+    const Deadline wake =
+        Deadline::After(std::min(deadline_.end(), line->due.end()) - Deadline::Clock::now());
+    status = WaitFor(server, POLLIN, wake);
+    if (status.code() == ErrorCode::kTimeout && !deadline_.Expired()) {
+      SayWhenDue(line, [&] { return rank_zero; });
+      status = Status();
+    } else if (status.ok()) {
+      status = ReceiveSome(server, kMaxReply, &reply).status();
+    }
   }
-  if (status.code() == ErrorCode::kTimeout) return RankZeroIsLate();
-  if (reply.empty()) {
+  if (status.code() == ErrorCode::kTimeout) return Late(rank_zero);
+  if (reply.empty())
     return Error(ErrorCode::kPeerLost, "rank 0 was lost while it made the unique id");
-  }
   return DecodeReply(reply);
 }
 
-Status IdExchange::RankZeroIsLate() const {
+IdExchange::NextLine IdExchange::FirstLine() const {
+  return {Deadline::After(options_.first_line), options_.first_line};
+}
+
+void IdExchange::SayWhenDue(NextLine* line, const std::function<std::string()>& who) const {
+  if (!line->due.Expired()) return;
+  LogWarn("rank {} still waits for {} to come to init on this machine, since {:.3g} s{}{}", rank_,
+          who(), deadline_.ElapsedSeconds(), options_.hint.empty() ? "" : "; ", options_.hint);
+  line->pause *= 2;
+  line->due = Deadline::After(line->pause);
+}
+
+std::string IdExchange::Missing(const std::set<int>& arrived) const {
+  int first = 1;
+  while (arrived.contains(first)) ++first;
+  return fmt::format("{} of {} ranks, among them rank {},",
+                     static_cast<std::size_t>(size_) - 1 - arrived.size(), size_, first);
+}
+
+Status IdExchange::Late(std::string_view who) const {
   return Error(ErrorCode::kTimeout,
-               "rank 0 did not come to init within {:.3g} s (MORI_BOOTSTRAP_TIMEOUT)",
-               deadline_.ElapsedSeconds());
+               "{} did not come to init within {:.3g} s (MORI_BOOTSTRAP_TIMEOUT){}{}", who,
+               deadline_.ElapsedSeconds(), options_.hint.empty() ? "" : "; ", options_.hint);
 }
 
 }  // namespace mori::shmem

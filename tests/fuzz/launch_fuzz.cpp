@@ -9,6 +9,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace mori::shmem;
   std::map<std::string, std::string> environment;
+  fuzz::CheckMessage(
+      Error(ErrorCode::kInternal, "like {}", LooksLikeARankOfMany(fuzz::LinesOf(data, size))));
   for (const std::string& line : fuzz::LinesOf(data, size)) {
     const std::size_t equals = line.find('=');
     if (equals != std::string::npos) environment[line.substr(0, equals)] = line.substr(equals + 1);
@@ -21,6 +23,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!launched.ok()) FUZZ_CHECK(launched.status().code() == ErrorCode::kInvalidConfig);
   if (!launched.ok() || !launched->has_value()) return 0;
   FUZZ_CHECK((*launched)->rank >= 0 && (*launched)->rank < (*launched)->size);
+  FUZZ_CHECK((*launched)->size <= kMaxWorldSize);
+  FUZZ_CHECK((*launched)->job_variables.find('\n') == std::string::npos);
   FUZZ_CHECK((*launched)->job.starts_with((*launched)->launcher));
   return 0;
 }

@@ -136,8 +136,8 @@ def _init_over_mpi(rank: int, world_size: int, communicator: object) -> None:
 def shmem_init() -> int:
     """As `shmem_init_attr()`, with rank, size and id taken from the environment. Collective.
 
-    Understands what `mori run`, `torchrun`, `mpirun` and `srun` set; without any of them this
-    process is one PE alone. Ranks on several nodes need `MORI_UNIQUE_ID`.
+    Understands what `mori run`, `torchrun`, `mpirun`, `srun` and others set (docs/launchers.md);
+    without any of them this process is one PE alone. Ranks on several nodes need `MORI_UNIQUE_ID`.
 
     Returns 0. Raises what `shmem_init_attr()` raises.
     """
