@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import pathlib
 import re
 import resource
+import socket
 import subprocess
 
 import pytest
@@ -22,17 +24,53 @@ from launcher_support import (
 # ---- input and surroundings
 
 
+PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+SHOW_ENVIRONMENT = "import os; print({n: t for n, t in os.environ.items() if n != 'LS_COLORS'})"
+
+
+def environments_of_pes(
+    mori: Launcher, n_pes: int, env: dict[str, str] | None = None
+) -> list[dict[str, str]]:
+    """What each PE of a run finds in its environment."""
+    surroundings = {name: "" for name in (*PLACE, "MASTER_ADDR", "MASTER_PORT")}
+    done = mori.run(n_pes, *python(SHOW_ENVIRONMENT), env={**surroundings, **(env or {})})
+    assert done.returncode == 0, done.stderr
+    lines = lines_by_pe(done.stdout)
+    return [ast.literal_eval(lines[pe][0].decode()) for pe in range(n_pes)]
+
+
 def test_each_pe_finds_its_place_in_the_environment(mori: Launcher) -> None:
-    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"]
-    script = "; ".join(f'echo "$MORI_{name}"' for name in [*names, "UNIQUE_ID"])
-    stale = {"MORI_RANK": "7", "MORI_UNIQUE_ID": "stale", "MORI_WORLD_SIZE": "9"}
-    lines = lines_by_pe(mori.run(3, *shell(script), env=stale).stdout)
-    ids = {texts[-1] for texts in lines.values()}
-    assert {pe: texts[:-1] for pe, texts in lines.items()} == {
-        pe: [b"%d" % pe, b"3", b"%d" % pe, b"3"] for pe in range(3)
-    }
+    stale = {"MORI_RANK": "7", "MORI_UNIQUE_ID": "stale", "MORI_WORLD_SIZE": "9", "RANK": "8"}
+    found = environments_of_pes(mori, 3, stale)
+    for pe, variables in enumerate(found):
+        for prefix in ("MORI_", ""):  # the second ones are those of torch
+            values = [variables[prefix + name] for name in PLACE]
+            assert values == [str(pe), "3", str(pe), "3"]
+    ids = {variables["MORI_UNIQUE_ID"] for variables in found}
     assert len(ids) == 1
-    assert re.fullmatch(rb"[0-9a-f]{256}", ids.pop())
+    assert re.fullmatch("[0-9a-f]{256}", ids.pop())
+
+
+def test_programs_of_torch_find_each_other_at_a_free_port(mori: Launcher) -> None:
+    found = environments_of_pes(mori, 2)
+    assert [variables["MASTER_ADDR"] for variables in found] == ["127.0.0.1"] * 2
+    (port,) = {variables["MASTER_PORT"] for variables in found}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", int(port)))
+
+
+def test_a_meeting_point_for_torch_that_is_set_stays(mori: Launcher) -> None:
+    (found,) = environments_of_pes(mori, 1, {"MASTER_ADDR": "host", "MASTER_PORT": "5"})
+    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("host", "5")
+
+
+def test_that_of_a_surrounding_run_does_not(mori: Launcher) -> None:
+    torchrun = {"MASTER_ADDR": "host", "MASTER_PORT": "5", "RANK": "1", "WORLD_SIZE": "2"}
+    torchrun.update(TORCHELASTIC_RUN_ID="x", TORCHELASTIC_USE_AGENT_STORE="True")
+    (found,) = environments_of_pes(mori, 1, torchrun)
+    assert (found["MASTER_ADDR"], found["RANK"]) == ("127.0.0.1", "0")
+    assert found["MASTER_PORT"] != "5"
+    assert not [name for name in found if name.startswith("TORCHELASTIC_")]
 
 
 def test_each_run_has_its_own_unique_id(mori: Launcher) -> None:
@@ -51,6 +89,43 @@ def test_an_interface_that_does_not_exist_is_refused(mori: Launcher) -> None:
     assert done.stdout == b""
     assert b"nosuch0" in done.stderr
     assert b"mori run: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("MORI_SHMEM_MODE", b"x", b'MORI_SHMEM_MODE: "x" is none of static, vmm, isolation'),
+        ("MORI_NODE_ID", b"\xff\n", rb'MORI_NODE_ID: "\xff\x0a" is not 1 to 255 printable'),
+    ],
+)
+def test_a_wrong_variable_is_said_once(
+    mori: Launcher, name: str, value: bytes, says: bytes
+) -> None:
+    done = mori.run(3, "echo", "started", env={name: os.fsdecode(value)})
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"mori run: " + says)
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_without_any_network_one_pe_runs_and_several_say_why_not(mori: Launcher) -> None:
+    """In a namespace of its own, where not even the loopback is up."""
+
+    def alone(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            ["unshare", "--map-root-user", "--net", mori.path, "run", *arguments],
+            env=environment(),
+            capture_output=True,
+            timeout=DEADLINE_SECONDS,
+        )
+
+    if subprocess.run(["unshare", "--map-root-user", "--net", "true"], check=False).returncode:
+        pytest.skip("no right to make a network namespace")
+    one = alone("-n", "1", "echo", "started")
+    assert (one.returncode, one.stdout, one.stderr) == (0, b"[0] started\n", b"")
+    two = alone("-n", "2", "echo", "started")
+    assert (two.returncode, two.stdout) == (1, b"")
+    assert two.stderr.startswith(b"mori run: cannot open a port at which the PEs meet: ")
+    assert b"MORI_" not in two.stderr  # none was set
 
 
 def test_standard_input_is_empty(mori: Launcher) -> None:
@@ -174,6 +249,17 @@ def test_many_pes(mori: Launcher) -> None:
         (["run", "-n", "2", "--bogus", "true"], "--bogus"),
         (["run", "-n", "2", "--grace", "-1", "true"], "-1"),
         (["run", "-n", "2", "--grace", "soon", "true"], "soon"),
+        (["run", "-n", "2", "--grace", "nan", "true"], "nan"),
+        (["run", "-n", "2", "--grace", "-nan", "true"], "nan"),
+        (["run", "-n", "2", "--grace", "inf", "true"], "inf"),
+        (["run", "-n", "2", "--grace", "-inf", "true"], "-inf"),
+        (["run", "-n", "2", "--grace", "86401", "true"], "from 0 to 86400"),
+        (["run", "-n", "2", "--grace", "1e999", "true"], "from 0 to 86400"),
+        (["run", "-n", "2", "--grace", "5s", "true"], "5s"),
+        (["run", "-n", "65537", "true"], "from 1 to 65536"),
+        (["run", "-n", "0x2", "true"], "0x2"),
+        (["run", "-n", "2\n3", "true"], r"2\x0a3"),
+        (["run", "-np", "2", "true"], "-np is no option: the number of PEs is -n"),
         (["bogus"], "bogus"),
         ([], "subcommand"),
     ],
@@ -194,6 +280,28 @@ def test_help_shows_an_example(mori: Launcher) -> None:
     run_help = mori.call("run", "--help")
     assert run_help.returncode == 0
     assert b"mori run -n N [options] [--] program [arguments]" in run_help.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
+def test_help_that_cannot_be_written_is_an_error(mori: Launcher, arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [mori.path, *arguments],
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=DEADLINE_SECONDS,
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"mori: cannot write to standard output\n"
+
+
+def test_wrong_usage_that_cannot_be_said_keeps_its_status(mori: Launcher) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [mori.path, "bogus"], env=environment(), stderr=full, timeout=DEADLINE_SECONDS
+        )
+    assert done.returncode == 2
 
 
 def test_version(mori: Launcher) -> None:

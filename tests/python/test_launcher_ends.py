@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pathlib
 import pty
+import resource
 import signal
 import subprocess
 
@@ -99,14 +101,14 @@ def test_a_stopped_pe_is_ended_too(mori: Launcher) -> None:
 @pytest.mark.parametrize(
     ("program", "status", "reason"),
     [
-        ("no-such-program", 127, "cannot run 'no-such-program': no such program in PATH"),
-        ("./no/such", 127, "cannot run './no/such': No such file or directory"),
-        ("{folder}/plain", 126, "cannot run '{folder}/plain': Permission denied"),
-        ("{folder}", 126, "cannot run '{folder}': Permission denied"),
+        ("no-such-program", 127, 'cannot run "no-such-program": no such program in PATH'),
+        ("./no/such", 127, 'cannot run "./no/such": No such file or directory'),
+        ("{folder}/plain", 126, 'cannot run "{folder}/plain": Permission denied'),
+        ("{folder}", 126, 'cannot run "{folder}": Permission denied'),
         (
             "{folder}/lost",
             127,
-            "cannot run '{folder}/lost': the interpreter that it names does not exist",
+            'cannot run "{folder}/lost": the interpreter that it names does not exist',
         ),
     ],
 )
@@ -341,24 +343,103 @@ while [ ! -e {end} ]; do sleep 0.01; done
         assert run.wait(DEADLINE_SECONDS) == 0
 
 
+PTRACE_SEIZE = 0x4206
+
+
 def test_a_process_that_cannot_be_ended_holds_the_launcher_for_a_while_only(
     mori: Launcher, started_folder: pathlib.Path
 ) -> None:
-    """A zombie of the PE's group, whose parent lives elsewhere and does not care."""
-    script = f"""
-import os, pathlib, time
-if os.fork() == 0:
-    zombie = os.fork()
-    if zombie == 0:
-        os._exit(0)
+    """It stays a zombie, since a debugger that does not care has to reap it first."""
+    go_on = started_folder.parent / "go-on"
+    script = f"sleep 1000 & : > {started_folder}/$!; while [ ! -e {go_on} ]; do sleep 0.01; done"
+    with mori.started(1, *shell(script), options=["--grace", "0.1"]) as run:
+        (left,) = numbers_in(started_folder, 1)
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.ptrace(PTRACE_SEIZE, left, None, None) == 0, os.strerror(ctypes.get_errno())
+        go_on.touch()
+        out, err = run.communicate(timeout=DEADLINE_SECONDS)
+    assert (run.returncode, out, err) == (0, b"", b"")
+
+
+LEAVE_THE_GROUP = """
+import os, pathlib, signal, subprocess, sys, time
+left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+pathlib.Path(sys.argv[1], str(left.pid)).touch()
+if os.fork() == 0:  # a daemon, as it is written in books
     os.setsid()
-    os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
-    pathlib.Path({str(started_folder)!r}, str(os.getpid())).touch()
-    time.sleep(1000)
-while not os.listdir({str(started_folder)!r}):
+    if os.fork() == 0:
+        pathlib.Path(sys.argv[1], str(os.getpid())).touch()
+        if "deaf" in sys.argv:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        pathlib.Path(sys.argv[1] + "-ready", str(os.getpid())).touch()
+        time.sleep(1000)
+    os._exit(0)
+ready = pathlib.Path(sys.argv[1] + "-ready")
+while len(list(ready.iterdir())) < int(os.environ["MORI_WORLD_SIZE"]):
     time.sleep(0.01)
-print("done")
 """
-    done = mori.run(1, *python(script), options=["--grace", "0.1"])
-    kill_quietly(*numbers_in(started_folder, 1))
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"[0] done\n", b"")
+
+
+@pytest.mark.parametrize("end", ["sys.exit(0)", "sys.exit(3)", "os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize("kind", ["", "deaf"])
+def test_processes_that_left_the_group_end_with_the_run(
+    mori: Launcher, started_folder: pathlib.Path, end: str, kind: str
+) -> None:
+    pathlib.Path(f"{started_folder}-ready").mkdir()
+    program = [*python(LEAVE_THE_GROUP + end), str(started_folder), kind]
+    mori.run(2, *program, options=["--grace", "0.2"])
+    assert all(is_gone(process) for process in numbers_in(started_folder, 4))
+
+
+def test_children_that_the_launcher_had_before_are_not_its_own(
+    mori: Launcher, tmp_path: pathlib.Path
+) -> None:
+    script = f'sleep 1000 & echo $! > {tmp_path}/before; exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", mori.path, "run", "-n", "1", "true"],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        timeout=DEADLINE_SECONDS,
+    )
+    before = int((tmp_path / "before").read_text())
+    try:
+        assert done.returncode == 0
+        assert not is_gone(before)
+    finally:
+        kill_quietly(before)
+
+
+# ---- limits
+
+
+def test_a_limit_of_file_size_is_an_error_of_the_output(
+    mori: Launcher, tmp_path: pathlib.Path
+) -> None:
+    place = tmp_path / "cleaned"
+    script = f"trap ': > {place}; exit 7' TERM; while :; do echo 0123456789abcdef; done"
+    with open(tmp_path / "out", "wb") as out:
+        done = subprocess.run(
+            [mori.path, "run", "-n", "1", "--", *shell(script)],
+            env=environment(),
+            stdout=out,
+            stderr=subprocess.PIPE,
+            timeout=DEADLINE_SECONDS,
+            preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY)
+            ),
+        )
+    assert done.returncode != 0
+    assert b"mori run: cannot write the output of PEs: File too large\n" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGALRM", "SIGXCPU"])
+def test_a_limit_of_time_ends_the_run_like_a_stop_signal(mori: Launcher, name: str) -> None:
+    number = signal.Signals[name]
+    script = f"trap 'echo cleaned; exit 0' {name[3:]}; echo ready; while :; do sleep 0.01; done"
+    with mori.started(1, *shell(script), options=["--grace", "1000"]) as run:
+        read_lines(run, 1)
+        run.send_signal(number)
+        out, err = run.communicate(timeout=DEADLINE_SECONDS)
+    assert (run.returncode, out) == (128 + number, b"[0] cleaned\n")
+    assert err.endswith(b"mori run: ended by %s; PE 0 exited with status 0\n" % name.encode())

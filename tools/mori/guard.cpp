@@ -8,21 +8,29 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <utility>
 
+#include "base/deadline.hpp"
 #include "process_setup.hpp"
 
 namespace mori::launcher {
 namespace {
 
+/// How long a dismissed guard may take to end.
+constexpr std::chrono::milliseconds kEndTime{2000};
+
 /// The life of the guard. It holds no descriptor but the pipe, and is out of reach of the terminal.
-[[noreturn]] void StandGuard(const Pipe& lifeline, std::span<pid_t> groups) {
+[[noreturn]] void StandGuard(Pipe& lifeline, std::span<pid_t> groups) {
   setpgid(0, 0);
   prctl(PR_SET_NAME, "mori guard");
-  dup2(lifeline.read_end.get(), STDIN_FILENO);
-  close_range(STDIN_FILENO + 1, ~0U, 0);
+  lifeline.write_end.Reset();  // or its own end would keep it waiting
+  if (dup2(lifeline.read_end.get(), STDIN_FILENO) < 0) _exit(1);
+  CloseDescriptorsFrom(STDIN_FILENO + 1);
   char none = 0;
-  while (read(STDIN_FILENO, &none, 1) < 0 && errno == EINTR) {
+  while (read(STDIN_FILENO, &none, 1) < 0) {
+    if (errno != EINTR) _exit(1);  // it cannot know when the launcher ends
   }
   for (pid_t& group : groups) {
     const pid_t watched = std::atomic_ref(group).load(std::memory_order_relaxed);
@@ -38,11 +46,16 @@ shmem::Result<Guard> Guard::Create(int n_pes) {
   const auto count = static_cast<std::size_t>(n_pes);
   void* memory = mmap(nullptr, count * sizeof(pid_t), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return shmem::Status::FromErrno(errno, "map memory for the guard");
+  if (memory == MAP_FAILED)
+    return shmem::Status::FromErrno(errno, "cannot map memory for the guard");
   const std::span<pid_t> groups(static_cast<pid_t*>(memory), count);
   const pid_t process = fork();
   if (process == 0) StandGuard(lifeline, groups);
-  if (process < 0) return shmem::Status::FromErrno(errno, "start the guard");
+  if (process < 0) {
+    const int error = errno;
+    munmap(memory, groups.size_bytes());
+    return shmem::Status::FromErrno(error, "cannot start the guard");
+  }
   return Guard(std::move(lifeline.write_end), process, groups);
 }
 
@@ -54,7 +67,12 @@ Guard::Guard(Guard&& other) noexcept
 Guard::~Guard() {
   if (process_ == 0) return;
   lifeline_.Reset();
-  waitpid(process_, nullptr, 0);
+  const shmem::Deadline end = shmem::Deadline::After(kEndTime);
+  while (waitpid(process_, nullptr, WNOHANG) == 0 && !end.Expired()) {
+    if (kill(process_, 0) != 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (end.Expired()) kill(process_, SIGKILL);  // whoever reaps it then
   munmap(groups_.data(), groups_.size_bytes());
 }
 

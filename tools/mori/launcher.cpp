@@ -1,6 +1,7 @@
 #include "launcher.hpp"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -15,12 +16,15 @@
 
 #include <fmt/format.h>
 
+#include "base/config.hpp"
 #include "base/deadline.hpp"
 #include "base/status.hpp"
+#include "base/text.hpp"
 #include "base/unique_fd.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "guard.hpp"
 #include "input_pump.hpp"
-#include "mori/shmem/shmem_api.hpp"
+#include "output.hpp"
 #include "output_hub.hpp"
 #include "pe_processes.hpp"
 #include "process_setup.hpp"
@@ -46,13 +50,14 @@ constexpr int kExitPipeClosed = 128 + SIGPIPE;
 
 std::string CannotRunText(const std::string& program, int error_number) {
   const bool has_path = program.find('/') != std::string::npos;
+  const std::string quoted = shmem::Quote(program, PATH_MAX);
   if (error_number == ENOENT && has_path && access(program.c_str(), F_OK) == 0) {
-    return fmt::format("cannot run '{}': the interpreter that it names does not exist", program);
+    return fmt::format("cannot run {}: the interpreter that it names does not exist", quoted);
   }
   if (error_number == ENOENT && !has_path) {
-    return fmt::format("cannot run '{}': no such program in PATH", program);
+    return fmt::format("cannot run {}: no such program in PATH", quoted);
   }
-  return fmt::format("cannot run '{}': {}", program, std::strerror(error_number));
+  return fmt::format("cannot run {}: {}", quoted, std::strerror(error_number));
 }
 
 class Launcher {
@@ -77,7 +82,7 @@ class Launcher {
   static constexpr std::size_t kHubPolls = 2;
 
   bool StartAll();
-  bool StartOne(int pe, const shmem::UniqueId& id, const StringArray& arguments);
+  bool StartOne(int pe, const std::optional<shmem::UniqueId>& id, const StringArray& arguments);
   Result<UniqueFd> InputFor(int pe);
   bool CannotStart(std::string_view text, int exit_status);
 
@@ -130,10 +135,18 @@ int Launcher::Run() {
 // ---- start
 
 bool Launcher::StartAll() {
-  shmem::UniqueId id;
-  if (shmem::ShmemGetUniqueId(&id) != 0) {
-    return CannotStart("cannot open the port at which the PEs meet", kExitError);
+  // A wrong variable would end each PE: here it is said once, and by whom it is read.
+  const Result<shmem::Config> config = shmem::Config::FromEnvironment();
+  if (!config.ok()) return CannotStart(config.status().message(), kExitError);
+  const Result<shmem::UniqueId> made = shmem::RendezvousService::Instance().Open(*config);
+  const bool is_wrong_setting = made.status().code() == shmem::ErrorCode::kInvalidConfig;
+  if (is_wrong_setting) return CannotStart(made.status().message(), kExitError);
+  if (!made.ok() && options_.n_pes > 1) {
+    return CannotStart(
+        fmt::format("cannot open a port at which the PEs meet: {}", made.status().message()),
+        kExitError);
   }
+  const auto id = made.ok() ? std::optional(*made) : std::nullopt;  // one PE meets nobody
   const StringArray arguments(options_.command);
   for (int pe = 0; pe < options_.n_pes; ++pe) {
     if (!StartOne(pe, id, arguments)) return false;
@@ -141,7 +154,8 @@ bool Launcher::StartAll() {
   return true;
 }
 
-bool Launcher::StartOne(int pe, const shmem::UniqueId& id, const StringArray& arguments) {
+bool Launcher::StartOne(int pe, const std::optional<shmem::UniqueId>& id,
+                        const StringArray& arguments) {
   const auto fail = [&](std::string_view why) {
     return CannotStart(fmt::format("cannot start PE {}: {}", pe, why), kExitError);
   };
@@ -162,10 +176,13 @@ bool Launcher::StartOne(int pe, const shmem::UniqueId& id, const StringArray& ar
     return CannotStart(CannotRunText(options_.command.front(), error.number),
                        error.number == ENOENT ? kExitNotFound : kExitCannotRun);
   }
-  if (error.number != 0) return fail(std::strerror(error.number));
+  if (error.number != 0)
+    return fail(fmt::format("cannot {}: {}", error.what, std::strerror(error.number)));
 
-  MakeNonBlocking(out->read_end);
-  MakeNonBlocking(err->read_end);
+  for (const UniqueFd* read_end : {&out->read_end, &err->read_end}) {
+    const Status status = MakeNonBlocking(*read_end);
+    if (!status.ok()) return fail(status.message());
+  }
   output_.Add(pe, std::move(out->read_end), std::move(err->read_end));
   return true;
 }
@@ -173,12 +190,12 @@ bool Launcher::StartOne(int pe, const shmem::UniqueId& id, const StringArray& ar
 Result<UniqueFd> Launcher::InputFor(int pe) {
   if (pe == 0 && options_.with_input) {
     MORI_ASSIGN_OR_RETURN(Pipe pipe, MakePipe());
-    MakeNonBlocking(pipe.write_end);
+    MORI_RETURN_IF_ERROR(MakeNonBlocking(pipe.write_end));
     input_ = InputPump(std::move(pipe.write_end));
     return std::move(pipe.read_end);
   }
   UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!null.valid()) return Status::FromErrno(errno, "open /dev/null");
+  if (!null.valid()) return Status::FromErrno(errno, "cannot open /dev/null");
   return null;
 }
 
@@ -260,12 +277,14 @@ void Launcher::NoticeFailure() {
 }
 
 void Launcher::Ask(int signal) {
+  pes_.EndOrphansBy(signal);
   pes_.SignalGroups(signal);
   pes_.SignalGroups(SIGCONT);  // a stopped process can act on it
   if (phase_ < Phase::kAskedToEnd) Enter(Phase::kAskedToEnd, options_.grace);
 }
 
 void Launcher::Kill() {
+  pes_.EndOrphansBy(SIGKILL);
   pes_.SignalGroups(SIGKILL);
   Enter(Phase::kKilled, kKillTime);
 }
@@ -311,9 +330,10 @@ int RunPes(const RunOptions& options) {
   OpenStandardStreams();
   PrepareEnvironment();
   const auto fail = [](const Status& status) {
-    fmt::print(stderr, "mori run: {}\n", status.message());
+    WriteError(fmt::format("mori run: {}", status.message()));
     return kExitError;
   };
+  if (const Status usable = CheckSystemCalls(); !usable.ok()) return fail(usable);
   const Result<rlimit> open_files = MakeRoomForFiles(options.n_pes);
   if (!open_files.ok()) return fail(open_files.status());
   Result<SignalSource> signals = SignalSource::Create();

@@ -1,23 +1,27 @@
 // The `mori` command.
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
-#include <cstdio>
+#include <iostream>
 #include <memory>
 #include <string>
-#include <utility>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/text.hpp"
 #include "info.hpp"
 #include "launcher.hpp"
 #include "mori/shmem/shmem_api.hpp"
+#include "output.hpp"
 
 namespace {
 
 using mori::launcher::RunOptions;
+using mori::launcher::WriteError;
 
 constexpr int kMaxPes = 65536;
 constexpr int kUsageError = 2;
@@ -30,8 +34,11 @@ constexpr const char* kExamples = R"(Examples:
 constexpr const char* kRunNotes =
     R"(Each PE gets MORI_RANK, MORI_WORLD_SIZE, MORI_LOCAL_RANK, MORI_LOCAL_WORLD_SIZE and MORI_UNIQUE_ID;
 ShmemInit() in C++ and shmem_init() in Python read them. MORI_SOCKET_IFNAME is lo unless set.
+RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT say the same to programs
+of torch; both MASTER variables are kept if they are set.
 When a PE fails the others are ended: SIGTERM, after the grace period SIGKILL. Ctrl-C, SIGTERM,
-SIGHUP and SIGQUIT reach all PEs; a second Ctrl-C kills them. What PEs start ends with them.
+SIGHUP and SIGQUIT reach all PEs; a second Ctrl-C kills them. What PEs start ends with the run in
+the same way, also in sessions of its own.
 Exit status: 0, that of the first PE that failed (128 + signal if killed), 127 or 126 if the
 program cannot be run, 128 + signal if a signal ended the run.)";
 
@@ -41,6 +48,21 @@ struct Command {
   bool no_prefix = false;
   bool environment_only = false;
 };
+
+/// A number of the command line: all of the text, no NaN and no infinity, within limits.
+template <typename T>
+CLI::Validator NumberIn(T low, T high, const char* kind) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        T value{};
+        const char* const end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        const bool is_number = error == std::errc() && stop == end;
+        if (is_number && value >= low && value <= high) return std::string();  // false for NaN
+        return fmt::format("{} is no {} from {} to {}", mori::shmem::Quote(text), kind, low, high);
+      },
+      "");
+}
 
 class RunFormatter : public CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -53,13 +75,13 @@ CLI::App* AddRun(CLI::App& app, Command& command) {
   run->formatter(std::make_shared<RunFormatter>());
   run->add_option("-n", command.run.n_pes, "Number of PEs")
       ->required()
-      ->check(CLI::Range(1, kMaxPes))
+      ->check(NumberIn(1, kMaxPes, "whole number"))
       ->type_name("N");
   run->add_flag("--no-prefix", command.no_prefix, "Do not mark lines with their PE");
   run->add_flag("--stdin", command.run.with_input,
                 "PE 0 reads standard input (without it, no PE does)");
   run->add_option("--grace", command.grace_seconds, "From SIGTERM to SIGKILL [5]")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(NumberIn(0.0, 86400.0, "number of seconds"))
       ->type_name("SECONDS");
   run->footer(kRunNotes);
   return run;
@@ -92,8 +114,27 @@ std::vector<std::string> TakeCommand(const CLI::App& run, std::vector<std::strin
 }
 
 int UsageError(const std::string& text) {
-  fmt::print(stderr, "mori: {}\nTry 'mori --help'.\n", text);
+  WriteError(fmt::format("mori: {}", text));
+  WriteError("Try 'mori --help'.");
   return kUsageError;
+}
+
+/// Prints help or version, as the parser asks. @return the exit status
+int PrintForParser(const CLI::App& app, const CLI::ParseError& request) {
+  app.exit(request);
+  if (std::cout.flush()) return 0;
+  WriteError("mori: cannot write to standard output");
+  return 1;
+}
+
+/// Habits of other launchers, which the parser would take apart letter by letter.
+std::string Misspelling(const std::vector<std::string>& arguments) {
+  const auto found = std::find_if(arguments.begin(), arguments.end(), [](const std::string& text) {
+    return text == "-np" || text == "--np" || text == "-nproc" || text == "--nproc";
+  });
+  if (found == arguments.end()) return "";
+  return fmt::format("run: {} is no option: the number of PEs is -n, as in 'mori run -n 2'",
+                     *found);
 }
 
 int Run(Command& command) {
@@ -118,12 +159,13 @@ int main(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (!arguments.empty() && arguments[0] == "run") {
     command.run.command = TakeCommand(*run, arguments);
+    if (const std::string text = Misspelling(arguments); !text.empty()) return UsageError(text);
   }
   try {
     std::reverse(arguments.begin(), arguments.end());  // as the parser wants them
     app.parse(arguments);
   } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error) : UsageError(error.what());
+    return error.get_exit_code() == 0 ? PrintForParser(app, error) : UsageError(error.what());
   }
   if (run->parsed()) return Run(command);
   if (info->parsed()) return mori::launcher::PrintInfo(command.environment_only);

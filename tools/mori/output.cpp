@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/text.hpp"
+
 namespace mori::launcher {
 namespace {
 
@@ -20,6 +22,16 @@ bool Writable(int fd) {
 }
 
 }  // namespace
+
+void WriteError(std::string_view text) noexcept try {
+  const std::string line = shmem::OneLine(text) + "\n";
+  for (std::size_t done = 0; done < line.size();) {
+    const ssize_t written = write(STDERR_FILENO, line.data() + done, line.size() - done);
+    if (written < 0 && errno != EINTR) return;
+    done += static_cast<std::size_t>(std::max<ssize_t>(written, 0));
+  }
+} catch (...) {  // no memory for the line
+}
 
 void OutputSink::Append(int source, std::string_view prefix, std::string_view text) {
   if (error_ != 0 || text.empty()) return;

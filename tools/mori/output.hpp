@@ -12,6 +12,10 @@ namespace mori::launcher {
 /// A line longer than this is forwarded in pieces of at least this size.
 inline constexpr std::size_t kMaxLineBytes = 256 * 1024;
 
+/// A message of the command itself, on standard error, as one line. It does not fail: where it
+/// cannot be written, the exit status has to do.
+void WriteError(std::string_view text) noexcept;
+
 /// One destination. Never blocks: what the descriptor does not take is kept until the next
 /// `Flush()`. Lines of different sources never share a line of output.
 class OutputSink {

@@ -14,6 +14,8 @@
 
 #include <fmt/format.h>
 
+#include "base/text.hpp"
+
 namespace mori::launcher {
 namespace {
 
@@ -63,7 +65,7 @@ void OutputHub::AddStream(int pe, shmem::UniqueFd fd, OutputSink& sink) {
 }
 
 void OutputHub::Message(std::string_view text) {
-  ErrorSink().Append(kLauncherSource, "mori run: ", text);
+  ErrorSink().Append(kLauncherSource, "mori run: ", shmem::OneLine(text));
   ErrorSink().EndLine(kLauncherSource);
 }
 
@@ -107,11 +109,26 @@ void OutputHub::Close(Stream& stream) {
   stream.fd.Reset();
 }
 
+void OutputHub::ReadOut(Stream& stream) {
+  constexpr std::size_t kLargestPipe = std::size_t{1} << 20;
+  for (std::size_t total = 0; total < kLargestPipe;) {
+    const ssize_t got = read(stream.fd.get(), buffer_.data(), buffer_.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    stream.lines.Feed({buffer_.data(), static_cast<std::size_t>(got)});
+    total += static_cast<std::size_t>(got);
+  }
+  Close(stream);
+}
+
 void OutputHub::Drain() {
   for (Stream& stream : streams_) {
     if (!stream.fd.valid() || stream.left_bytes != kUnlimited) continue;
     int held_bytes = 0;
-    ioctl(stream.fd.get(), FIONREAD, &held_bytes);
+    if (ioctl(stream.fd.get(), FIONREAD, &held_bytes) != 0) {  // the system does not say
+      ReadOut(stream);
+      continue;
+    }
     stream.left_bytes = static_cast<std::size_t>(held_bytes);
     if (held_bytes == 0) Close(stream);
   }

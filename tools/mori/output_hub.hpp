@@ -57,6 +57,8 @@ class OutputHub {
   OutputSink& ErrorSink() { return shared_ ? out_ : err_; }
   void AddStream(int pe, shmem::UniqueFd fd, OutputSink& sink);
   void Read(Stream& stream);
+  /// Takes what the pipe holds and closes it. It does not block.
+  void ReadOut(Stream& stream);
   void Close(Stream& stream);
   void CloseWithoutSink();
 

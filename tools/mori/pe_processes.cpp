@@ -7,7 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,17 +27,52 @@ struct ChildSetup {
   pid_t launcher;
 };
 
+/// Null where only the program is at fault.
+using FailedStep = const char*;
+
 /// Runs in the child, in the launcher's memory: system calls only. Returns only if it failed.
-void BecomeProgram(const ChildSetup& setup) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != setup.launcher) return;  // it died before the line above
-  dup2(setup.spec.input_fd, STDIN_FILENO);
-  dup2(setup.spec.output_fd, STDOUT_FILENO);
-  dup2(setup.spec.error_fd, STDERR_FILENO);
-  setrlimit(RLIMIT_NOFILE, &setup.open_files);
-  setup.signals.RestoreForChild();
+FailedStep BecomeProgram(const ChildSetup& setup) {
+  if (setpgid(0, 0) != 0) return "make a process group";
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // where it is denied, the guard has to do
+  if (getppid() != setup.launcher) return "find the launcher";  // it died before the line above
+  if (dup2(setup.spec.input_fd, STDIN_FILENO) < 0 ||
+      dup2(setup.spec.output_fd, STDOUT_FILENO) < 0 || dup2(setup.spec.error_fd, STDERR_FILENO) < 0)
+    return "set the standard streams";
+  setrlimit(RLIMIT_NOFILE, &setup.open_files);  // where it is denied, the PE may open more files
+  if (!setup.signals.RestoreForChild()) return "restore signals";
   execvpe(setup.spec.arguments[0], setup.spec.arguments, setup.spec.environment);
+  return nullptr;
+}
+
+void AddNumbers(const std::string& path, std::set<pid_t>* numbers) {
+  std::ifstream file(path);
+  for (pid_t number = 0; file >> number;) numbers->insert(number);
+}
+
+/// Children of this process, ended ones among them. Empty where /proc does not tell.
+std::set<pid_t> Children() {
+  namespace fs = std::filesystem;
+  std::set<pid_t> children;
+  std::error_code error;
+  bool is_told = false;
+  for (const auto& thread : fs::directory_iterator("/proc/self/task", error)) {
+    const std::string path = thread.path() / "children";
+    is_told = is_told || access(path.c_str(), R_OK) == 0;
+    AddNumbers(path, &children);
+  }
+  if (is_told) return children;
+  // A kernel without these lists: every process names its parent.
+  for (const auto& process : fs::directory_iterator("/proc", error)) {
+    std::ifstream file(process.path() / "stat");
+    std::string line;
+    if (!std::getline(file, line)) continue;
+    std::istringstream fields(line.substr(line.rfind(')') + 1));
+    char state = 0;
+    pid_t parent = 0;
+    if (fields >> state >> parent && parent == getpid())
+      children.insert(std::atoi(process.path().filename().c_str()));
+  }
+  return children;
 }
 
 /// "0-2, 5" for {0, 1, 2, 5}; sorted.
@@ -82,33 +122,36 @@ PeProcesses::PeProcesses(const SignalSource& signals, const Guard& guard, const 
     : signals_(signals), guard_(guard), open_files_(open_files) {
   // Orphans of PEs become children of the launcher, which so learns of their end.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  strangers_ = Children();
 }
 
 StartError PeProcesses::Start(const StartSpec& spec) {
   const ChildSetup setup{spec, signals_, open_files_, getpid()};
-  volatile int exec_error = 0;
+  volatile int error = 0;
+  volatile FailedStep step = nullptr;
   // The child borrows this process's memory until it runs the program: start-up does not grow with
   // the launcher's memory, and an error comes back in a variable.
   const pid_t process = vfork();  // NOLINT(clang-analyzer-security.insecureAPI.vfork)
   if (process == 0) {
-    BecomeProgram(setup);
-    exec_error = errno;
+    step = BecomeProgram(setup);
+    error = errno;
     _exit(127);
   }
-  if (process < 0) return {errno, false};
-  if (exec_error != 0) {
+  if (process < 0) return {errno, "make a process", false};
+  if (error != 0) {
     waitpid(process, nullptr, 0);
-    return {exec_error, true};
+    return step != nullptr ? StartError{error, step, false} : StartError{error, "", true};
   }
   guard_.Watch(pes_.size(), process);
   pes_.push_back({process, true, true});
-  return {0, false};
+  return {};
 }
 
 void PeProcesses::SignalGroups(int signal) const {
   for (const Pe& pe : pes_) {
     if (pe.group_exists) kill(-pe.process, signal);
   }
+  for (const pid_t orphan : orphans_) kill(orphan, signal);
 }
 
 void PeProcesses::SignalPes(int signal) const {
@@ -124,6 +167,24 @@ void PeProcesses::Reap(pid_t first) {
     Record(process, wait_status);
   }
   ForgetEmptyGroups();
+  if (AllEnded() || orphan_signal_ != 0) LookForOrphans();
+}
+
+// Whatever ends hands its children to the launcher before the launcher hears of it, so this is
+// complete if it is called after each end.
+void PeProcesses::LookForOrphans() {
+  std::set<pid_t> found = Children();
+  std::erase_if(found, [&](pid_t child) {
+    return strangers_.contains(child) || std::ranges::any_of(pes_, [&](const Pe& pe) {
+             return pe.process == child && (pe.running || pe.group_exists);
+           });
+  });
+  for (const pid_t orphan : found) {
+    if (orphans_.contains(orphan) || orphan_signal_ == 0) continue;
+    kill(orphan, orphan_signal_);
+    kill(orphan, SIGCONT);  // a stopped process can act on it
+  }
+  orphans_ = std::move(found);
 }
 
 void PeProcesses::Record(pid_t process, int wait_status) {
@@ -148,7 +209,8 @@ void PeProcesses::ForgetEmptyGroups() {
 }
 
 bool PeProcesses::GroupsGone() const {
-  return std::none_of(pes_.begin(), pes_.end(), [](const Pe& pe) { return pe.group_exists; });
+  return orphans_.empty() &&
+         std::none_of(pes_.begin(), pes_.end(), [](const Pe& pe) { return pe.group_exists; });
 }
 
 std::string PeProcesses::DescribeRunning() const {

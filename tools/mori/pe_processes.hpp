@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ struct StartSpec {
 
 /// Why a PE was not started.
 struct StartError {
-  int number;       ///< error number; 0: it was started
-  bool in_program;  ///< the program could not be run; otherwise, no process could be made
+  int number = 0;           ///< error number; 0: it was started
+  const char* what = "";    ///< what of the preparation failed
+  bool in_program = false;  ///< the program could not be run
 };
 
 /// How a PE ended.
@@ -45,7 +47,8 @@ struct PeEnd {
 std::string DescribeEnds(const std::vector<PeEnd>& ends);
 
 /// Each PE leads a process group of its own, which holds what it starts, and dies with the
-/// launcher. Used by the main thread only, whose end is what the PEs notice.
+/// launcher. What leaves its group becomes a child of the launcher once its own parent has ended,
+/// and is found there. Used by the main thread only, whose end is what the PEs notice.
 class PeProcesses {
  public:
   /// @param signals, guard  outlive this
@@ -55,7 +58,8 @@ class PeProcesses {
   /// Starts the next PE.
   StartError Start(const StartSpec& spec);
 
-  /// Signals every process of every PE's group, also of PEs that ended and left some behind.
+  /// Signals every process of every PE's group, also of PEs that ended and left some behind, and
+  /// those that left the groups and have no other parent.
   void SignalGroups(int signal) const;
   /// Signals the PEs only, not what they started.
   void SignalPes(int signal) const;
@@ -65,8 +69,11 @@ class PeProcesses {
 
   const std::vector<PeEnd>& ends() const { return ends_; }
   bool AllEnded() const { return ends_.size() == pes_.size(); }
-  /// Nothing is left of any PE's group.
+  /// Nothing is left of any PE's group, and no process outside of them is our child.
   bool GroupsGone() const;
+  /// The end of the run has come: processes that are or become our children, beside PEs, get this
+  /// signal, too.
+  void EndOrphansBy(int signal) { orphan_signal_ = signal; }
   /// "PE 3 (process 4711)", of those that have not ended.
   std::string DescribeRunning() const;
 
@@ -79,12 +86,16 @@ class PeProcesses {
 
   void Record(pid_t process, int wait_status);
   void ForgetEmptyGroups();
+  void LookForOrphans();
 
   const SignalSource& signals_;
   const Guard& guard_;
   rlimit open_files_;
   std::vector<Pe> pes_;
   std::vector<PeEnd> ends_;
+  std::set<pid_t> strangers_;  // children that the launcher had before, and the guard
+  std::set<pid_t> orphans_;    // children that PEs left behind
+  int orphan_signal_ = 0;      // 0 until the end of the run has come
 };
 
 }  // namespace mori::launcher

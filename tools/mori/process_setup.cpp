@@ -1,15 +1,25 @@
 #include "process_setup.hpp"
 
+#include <arpa/inet.h>
+#include <dirent.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <iterator>
+#include <string_view>
 
 #include <fmt/format.h>
 
+#include "bootstrap/address.hpp"
 #include "bootstrap/unique_id.hpp"
 
 namespace mori::launcher {
@@ -23,10 +33,68 @@ using shmem::UniqueFd;
 namespace {
 
 /// By these a PE knows its place, in the order of `PeEnvironment()`.
-constexpr const char* kPlaceVariables[] = {"MORI_RANK", "MORI_WORLD_SIZE", "MORI_LOCAL_RANK",
-                                           "MORI_LOCAL_WORLD_SIZE", "MORI_UNIQUE_ID"};
+constexpr const char* kPlaceVariables[] = {
+    "MORI_RANK",  "MORI_WORLD_SIZE", "MORI_LOCAL_RANK",  "MORI_LOCAL_WORLD_SIZE", "RANK",
+    "WORLD_SIZE", "LOCAL_RANK",      "LOCAL_WORLD_SIZE", "MORI_UNIQUE_ID"};
+
+bool IsSet(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+/// What torchrun tells its workers, who would look for its own store.
+void UnsetVariablesOfTorchrun() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (text.starts_with("TORCHELASTIC_")) names.emplace_back(text.substr(0, text.find('=')));
+  }
+  for (const std::string& name : names) unsetenv(name.c_str());
+}
+
+/// A port of the loopback that nobody has at the moment; 0 if there is none.
+int FreePort() {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const name = reinterpret_cast<sockaddr*>(&address);
+  const bool bound =
+      fd.valid() && bind(fd.get(), name, length) == 0 && getsockname(fd.get(), name, &length) == 0;
+  return bound ? ntohs(address.sin_port) : 0;
+}
+
+void SetMaster(bool inside_another_run) {
+  if (!inside_another_run && IsSet("MASTER_ADDR") && IsSet("MASTER_PORT")) return;
+  const int port = FreePort();
+  if (port == 0) {
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+    return;
+  }
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", fmt::to_string(port).c_str(), 1);
+}
+
+/// Without a listing: no process has more descriptors than its limit, unless that was lowered.
+void CloseUpToLimit(int first) {
+  constexpr rlim_t kEnough = 1 << 20;
+  rlimit limit{kEnough, kEnough};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  for (rlim_t fd = static_cast<rlim_t>(first); fd < std::min(limit.rlim_cur, kEnough); ++fd)
+    close(static_cast<int>(fd));
+}
 
 }  // namespace
+
+Status CheckSystemCalls() {
+  if (kill(getpid(), 0) != 0) return Status::FromErrno(errno, "cannot send signals");
+  if (poll(nullptr, 0, 0) != 0) return Status::FromErrno(errno, "cannot wait for events");
+  if (waitpid(-1, nullptr, WNOHANG) < 0 && errno != ECHILD)
+    return Status::FromErrno(errno, "cannot wait for processes");
+  return Status();
+}
 
 void OpenStandardStreams() {
   for (int fd; (fd = open("/dev/null", O_RDWR)) >= 0;) {
@@ -41,9 +109,7 @@ Result<rlimit> MakeRoomForFiles(int n_pes) {
   constexpr rlim_t kOwnFiles = 32;
   const rlim_t needed = kFilesPerPe * static_cast<rlim_t>(n_pes) + kOwnFiles;
   rlimit original{};
-  if (getrlimit(RLIMIT_NOFILE, &original) != 0) {
-    return Status::FromErrno(errno, "read the limit of open files");
-  }
+  if (getrlimit(RLIMIT_NOFILE, &original) != 0) return rlimit{RLIM_INFINITY, RLIM_INFINITY};
   if (needed <= original.rlim_cur) return original;
   if (needed > original.rlim_max) {
     return Error(ErrorCode::kSystem,
@@ -53,35 +119,58 @@ Result<rlimit> MakeRoomForFiles(int n_pes) {
   }
   const rlimit raised{original.rlim_max, original.rlim_max};
   if (setrlimit(RLIMIT_NOFILE, &raised) != 0) {
-    return Status::FromErrno(errno, "raise the limit of open files");
+    return Status::FromErrno(errno, "cannot raise the limit of open files");
   }
   return original;
 }
 
 Result<Pipe> MakePipe() {
   int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) return Status::FromErrno(errno, "make a pipe");
+  if (pipe2(fds, O_CLOEXEC) != 0) return Status::FromErrno(errno, "cannot make a pipe");
   return Pipe{UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
 
-void MakeNonBlocking(const UniqueFd& fd) {
-  fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
+Status MakeNonBlocking(const UniqueFd& fd) {
+  const int flags = fcntl(fd.get(), F_GETFL);
+  if (flags < 0 || fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0)
+    return Status::FromErrno(errno, "cannot make a pipe non-blocking");
+  return Status();
+}
+
+void CloseDescriptorsFrom(int first) {
+  if (close_range(static_cast<unsigned>(first), ~0U, 0) == 0) return;
+  DIR* const listing = opendir("/proc/self/fd");
+  if (listing == nullptr) return CloseUpToLimit(first);
+  std::vector<int> open_fds;
+  while (const dirent* entry = readdir(listing)) {
+    const int fd = std::atoi(entry->d_name);
+    if (fd >= first) open_fds.push_back(fd);
+  }
+  closedir(listing);
+  for (const int fd : open_fds) close(fd);
 }
 
 void PrepareEnvironment() {
+  const bool inside_another_run = IsSet("RANK");
   for (const char* name : kPlaceVariables) unsetenv(name);
-  const char* interface = std::getenv("MORI_SOCKET_IFNAME");
-  if (interface == nullptr || *interface == '\0') setenv("MORI_SOCKET_IFNAME", "lo", 1);
+  UnsetVariablesOfTorchrun();
+  SetMaster(inside_another_run);
+  // A machine, or a container, may have no loopback that is up: then whatever there is.
+  if (!IsSet("MORI_SOCKET_IFNAME") && shmem::SelectOwnAddresses("lo").ok())
+    setenv("MORI_SOCKET_IFNAME", "lo", 1);
 }
 
-std::vector<std::string> PeEnvironment(int pe, int n_pes, const shmem::UniqueId& id) {
+std::vector<std::string> PeEnvironment(int pe, int n_pes,
+                                       const std::optional<shmem::UniqueId>& id) {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
-  const std::string values[] = {fmt::to_string(pe), fmt::to_string(n_pes), fmt::to_string(pe),
-                                fmt::to_string(n_pes), shmem::UniqueIdToHex(id)};
+  const std::string own = fmt::to_string(pe), all = fmt::to_string(n_pes);
+  const std::string values[] = {
+      own, all, own, all, own, all, own, all, id ? shmem::UniqueIdToHex(*id) : std::string()};
   static_assert(std::size(values) == std::size(kPlaceVariables));
   for (std::size_t i = 0; i < std::size(values); ++i) {
-    environment.push_back(fmt::format("{}={}", kPlaceVariables[i], values[i]));
+    if (!values[i].empty())
+      environment.push_back(fmt::format("{}={}", kPlaceVariables[i], values[i]));
   }
   return environment;
 }

@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,12 +14,20 @@
 
 namespace mori::launcher {
 
+/// Whether a run can be looked after at all: a container may deny system calls without which the
+/// launcher could not see or end its PEs. For a process without children. @return kSystem
+shmem::Status CheckSystemCalls();
+
 /// Afterwards descriptors 0 to 2 exist, so that no pipe takes their place.
 void OpenStandardStreams();
 
-/// Raises the soft limit of open files for so many PEs, if needed. @return the limit as it was, or
-/// kSystem if the hard limit is too low.
+/// Raises the soft limit of open files for so many PEs, if needed. @return the limit as it was
+/// (unlimited where the system does not say), or kSystem if the hard limit is too low.
 shmem::Result<rlimit> MakeRoomForFiles(int n_pes);
+
+/// Closes every descriptor from `first` on, also where `close_range()` is missing or denied. For a
+/// process that has one thread.
+void CloseDescriptorsFrom(int first);
 
 struct Pipe {
   shmem::UniqueFd read_end;
@@ -27,15 +36,17 @@ struct Pipe {
 /// Close-on-exec, both ends blocking.
 shmem::Result<Pipe> MakePipe();
 
-void MakeNonBlocking(const shmem::UniqueFd& fd);
+shmem::Status MakeNonBlocking(const shmem::UniqueFd& fd);
 
 /// Makes this process's environment that of the run: a place in a surrounding run is not the PEs'
-/// concern, and PEs of one machine meet on loopback unless `MORI_SOCKET_IFNAME` is set.
+/// concern, and PEs of one machine meet on loopback, if there is one, unless `MORI_SOCKET_IFNAME`
+/// is set. Programs of torch find each other by MASTER_ADDR and MASTER_PORT: those that were set
+/// for this run, or loopback and a port that is free now.
 void PrepareEnvironment();
 
 /// This process's environment as "NAME=value", with the variables by which `ShmemInit()` finds the
-/// other PEs.
-std::vector<std::string> PeEnvironment(int pe, int n_pes, const shmem::UniqueId& id);
+/// other PEs, and those by which programs of torch do.
+std::vector<std::string> PeEnvironment(int pe, int n_pes, const std::optional<shmem::UniqueId>& id);
 
 /// Strings with the array of pointers that exec wants: it ends with null.
 class StringArray {

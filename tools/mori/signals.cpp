@@ -11,7 +11,7 @@
 namespace mori::launcher {
 namespace {
 
-constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGXCPU};
 constexpr std::array kOtherSignals = {SIGCHLD, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2};
 
 bool Ignored(int signal) {
@@ -36,30 +36,26 @@ std::string SignalName(int signal) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
 }
 
-bool IsStopSignal(int signal) {
-  for (const int stop : kStopSignals) {
-    if (signal == stop) return true;
-  }
-  return false;
-}
-
 shmem::Result<SignalSource> SignalSource::Create() {
   SignalSource source;
   const sigset_t watched = WatchedSignals();
-  pthread_sigmask(SIG_BLOCK, &watched, &source.original_mask_);
+  const int error = pthread_sigmask(SIG_BLOCK, &watched, &source.original_mask_);
+  if (error != 0) return shmem::Status::FromErrno(error, "cannot block signals");
 
-  // Closed outputs are errors of write(), and only ends of children are events: a stopped child
-  // must not take the place of one that ended.
+  // Closed outputs, and files beyond their limit, are errors of write(), and only ends of children
+  // are events: a stopped child must not take the place of one that ended.
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
-  sigaction(SIGPIPE, &ignore, &source.original_sigpipe_);
+  bool done = sigaction(SIGPIPE, &ignore, &source.original_sigpipe_) == 0 &&
+              sigaction(SIGXFSZ, &ignore, &source.original_sigxfsz_) == 0;
   struct sigaction ends_only {};
   ends_only.sa_handler = SIG_DFL;
   ends_only.sa_flags = SA_NOCLDSTOP;
-  sigaction(SIGCHLD, &ends_only, &source.original_sigchld_);
+  done = done && sigaction(SIGCHLD, &ends_only, &source.original_sigchld_) == 0;
+  if (!done) return shmem::Status::FromErrno(errno, "cannot set how signals are handled");
 
   source.fd_.Reset(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!source.fd_.valid()) return shmem::Status::FromErrno(errno, "watch signals");
+  if (!source.fd_.valid()) return shmem::Status::FromErrno(errno, "cannot watch signals");
   return source;
 }
 
@@ -72,10 +68,11 @@ std::optional<signalfd_siginfo> SignalSource::Next() {
   }
 }
 
-void SignalSource::RestoreForChild() const {
-  sigaction(SIGPIPE, &original_sigpipe_, nullptr);
-  sigaction(SIGCHLD, &original_sigchld_, nullptr);
-  pthread_sigmask(SIG_SETMASK, &original_mask_, nullptr);
+bool SignalSource::RestoreForChild() const {
+  return sigaction(SIGPIPE, &original_sigpipe_, nullptr) == 0 &&
+         sigaction(SIGXFSZ, &original_sigxfsz_, nullptr) == 0 &&
+         sigaction(SIGCHLD, &original_sigchld_, nullptr) == 0 &&
+         pthread_sigmask(SIG_SETMASK, &original_mask_, nullptr) == 0;
 }
 
 }  // namespace mori::launcher

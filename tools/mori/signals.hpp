@@ -15,12 +15,11 @@ namespace mori::launcher {
 /// "SIGINT" for 2; "signal 34" where there is no name.
 std::string SignalName(int signal);
 
-/// Whether the signal asks the launcher to end: SIGINT, SIGTERM, SIGHUP, SIGQUIT.
-bool IsStopSignal(int signal);
-
-/// Blocks the signals that the launcher acts on and hands them out as events. A stop signal that
-/// was ignored at start (`nohup`, a shell's background job) stays ignored. Made once, by the main
-/// thread, before any other thread starts, so that all threads inherit the mask.
+/// Blocks the signals that the launcher acts on and hands them out as events. Those that ask it to
+/// end are SIGINT, SIGTERM, SIGHUP, SIGQUIT, and SIGALRM and SIGXCPU of limits that it was started
+/// with. Output that cannot be written is an error of write(). A stop signal that was ignored at
+/// start (`nohup`, a shell's background job) stays ignored. Made once, by the main thread, before
+/// any other thread starts, so that all threads inherit the mask.
 class SignalSource {
  public:
   static shmem::Result<SignalSource> Create();
@@ -31,8 +30,8 @@ class SignalSource {
   std::optional<signalfd_siginfo> Next();
 
   /// Gives the calling process the mask and dispositions that the launcher was started with.
-  /// Async-signal-safe: called between fork and exec.
-  void RestoreForChild() const;
+  /// Async-signal-safe: called between fork and exec. @return whether it could.
+  bool RestoreForChild() const;
 
  private:
   SignalSource() = default;
@@ -40,6 +39,7 @@ class SignalSource {
   shmem::UniqueFd fd_;
   sigset_t original_mask_{};
   struct sigaction original_sigpipe_ {};
+  struct sigaction original_sigxfsz_ {};
   struct sigaction original_sigchld_ {};
 };
 
