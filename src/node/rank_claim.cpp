@@ -1,10 +1,9 @@
 #include "node/rank_claim.hpp"
 
-#include <pthread.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
+#include <utility>
 
 #include "base/deadline.hpp"
 #include "base/unique_fd.hpp"
@@ -13,29 +12,24 @@
 namespace mori::shmem {
 namespace {
 
-/// A socket that listens under the name of the claim and never answers. The kernel closes it with
-/// the process, however that ends. Relaxed: only its owner changes it, and a fork's child.
-std::atomic<int> claim_fd{-1};
+/// What the process holds. A forked child has a copy, and not the socket.
+struct Claim {
+  UniqueFd socket;  ///< listens under the name of the claim, and never answers
+  std::string name;
+  pid_t process = 0;
+};
 
-void CloseClaim() {
-  const int fd = claim_fd.exchange(-1, std::memory_order_relaxed);
-  if (fd >= 0) ::close(fd);
-}
-
-/// Kept by the caller of `ClaimRank()`, which is one thread at a time.
-std::string& ClaimedName() {
-  static auto* const name = new std::string;
-  return *name;
+Claim& OwnClaim() {
+  static auto* const claim = new Claim;  // never destroyed: the kernel ends it with the process
+  return *claim;
 }
 
 }  // namespace
 
 Result<std::optional<pid_t>> ClaimRank(const std::string& job, int rank) {
-  static const int handler = ::pthread_atfork(nullptr, nullptr, CloseClaim);
-  if (handler != 0) return Status::FromErrno(handler, "register a handler for fork");
-  const std::string name = AbstractNameFor(fmt::format("{}\nclaimed rank={}", job, rank));
-  if (claim_fd.load(std::memory_order_relaxed) >= 0 && name == ClaimedName())
-    return std::optional<pid_t>();
+  std::string name = AbstractNameFor(fmt::format("{}\nclaimed rank={}", job, rank));
+  Claim& own = OwnClaim();
+  if (own.process == ::getpid() && own.name == name) return std::optional<pid_t>();
   auto listener = ListenAbstract(name);
   if (!listener.ok()) {
     // It may be gone between the two calls: then the first one's error is the one to tell.
@@ -45,9 +39,7 @@ Result<std::optional<pid_t>> ClaimRank(const std::string& job, int rank) {
     // Another copy of the library in this process has it.
     return *process == ::getpid() ? std::optional<pid_t>() : process;
   }
-  CloseClaim();
-  ClaimedName() = name;
-  claim_fd.store(listener->Release(), std::memory_order_relaxed);
+  own = {std::move(*listener), std::move(name), ::getpid()};
   return std::optional<pid_t>();
 }
 

@@ -14,6 +14,7 @@
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "bootstrap/bootstrap.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/unique_id.hpp"
 #include "node/abstract_socket.hpp"
@@ -194,9 +195,9 @@ Result<int> ReadSize(const EnvironmentReader& environment, const Launcher& launc
                  Setting(environment, launcher.rank), launcher.name, launcher.size.front());
   }
   MORI_ASSIGN_OR_RETURN(const int size, ReadNumber(environment, name, launcher.name));
-  if (size > kMaxWorldSize) {
+  if (size > kMaxRanks) {
     return Error(ErrorCode::kInvalidConfig, "{} is too large: a world has {} PEs at most",
-                 Setting(environment, name), kMaxWorldSize);
+                 Setting(environment, name), kMaxRanks);
   }
   return size;
 }

@@ -14,9 +14,6 @@ namespace mori::shmem {
 /// Reads a variable; null if it is not set.
 using EnvironmentReader = std::function<const char*(const char*)>;
 
-/// A world has this many PEs at most.
-inline constexpr int kMaxWorldSize = 1 << 20;
-
 /// Rank and size as a launcher says them.
 struct LaunchedAs {
   std::string launcher;  ///< "mori run", "torchrun", "Open MPI", "MPICH", "srun", ...

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "bootstrap/bootstrap.hpp"
 #include "fuzz/check.hpp"
 #include "fuzz/environment.hpp"
 
@@ -23,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!launched.ok()) FUZZ_CHECK(launched.status().code() == ErrorCode::kInvalidConfig);
   if (!launched.ok() || !launched->has_value()) return 0;
   FUZZ_CHECK((*launched)->rank >= 0 && (*launched)->rank < (*launched)->size);
-  FUZZ_CHECK((*launched)->size <= kMaxWorldSize);
+  FUZZ_CHECK((*launched)->size <= kMaxRanks);
   FUZZ_CHECK((*launched)->job_variables.find('\n') == std::string::npos);
   FUZZ_CHECK((*launched)->job.starts_with((*launched)->launcher));
   return 0;
