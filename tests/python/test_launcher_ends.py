@@ -26,6 +26,21 @@ from launcher_support import (
     wait_until,
 )
 
+
+def await_ends(folder: pathlib.Path, count: int) -> str:
+    """Shell: waits until so many processes left their id in the folder, and the launcher has heard
+    of their end."""
+    return (
+        f"while [ $(ls {folder} | wc -l) -lt {count} ]; do sleep 0.01; done; "
+        f"for pid in $(ls {folder}); do while kill -0 $pid; do sleep 0.01; done 2> /dev/null; done"
+    )
+
+
+def await_marks(folder: pathlib.Path, count: int) -> str:
+    """Shell: waits until so many PEs have left a file in the folder."""
+    return f"while [ $(ls {folder} | wc -l) -lt {count} ]; do sleep 0.01; done"
+
+
 # ---- exit status
 
 
@@ -39,9 +54,10 @@ from launcher_support import (
     ],
 )
 def test_the_status_is_that_of_the_pe_that_failed(
-    mori: Launcher, script: str, status: int, text: bytes
+    mori: Launcher, started_folder: pathlib.Path, script: str, status: int, text: bytes
 ) -> None:
-    done = mori.run(3, *shell(f"[ $MORI_RANK = 1 ] || exit 0; {script}"))
+    others = f"[ $MORI_RANK = 1 ] || {{ : > {started_folder}/$$; exit 0; }}"
+    done = mori.run(3, *shell(f"{others}; {await_ends(started_folder, 2)}; {script}"))
     assert done.returncode == status
     assert done.stderr == (
         b"mori run: PE 1 failed first: " + text + b"; PE 0, 2 exited with status 0\n"
@@ -53,10 +69,14 @@ def test_success_is_silent(mori: Launcher) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_the_first_pe_that_failed_counts(mori: Launcher) -> None:
-    done = mori.run(
-        4, *shell("[ $MORI_RANK != 2 ] || exit 7; trap 'exit 9' TERM; sleep 1000 & wait")
-    )
+def test_the_first_pe_that_failed_counts(mori: Launcher, started_folder: pathlib.Path) -> None:
+    script = f"""
+if [ $MORI_RANK = 2 ]; then {await_marks(started_folder, 3)}; exit 7; fi
+trap 'exit 9' TERM
+: > {started_folder}/$MORI_RANK
+sleep 1000 & wait
+"""
+    done = mori.run(4, *shell(script))
     assert done.returncode == 7
     assert done.stderr == (
         b"mori run: PE 2 failed first: exited with status 7; PE 0-1, 3 exited with status 9\n"
@@ -64,13 +84,11 @@ def test_the_first_pe_that_failed_counts(mori: Launcher) -> None:
 
 
 def test_pes_that_fail_because_of_another_have_time_to_say_so(
-    mori: Launcher, tmp_path: pathlib.Path
+    mori: Launcher, started_folder: pathlib.Path
 ) -> None:
-    mark = tmp_path / "failing"
     script = f"""
-if [ $MORI_RANK = 1 ]; then : > {mark}; exit 5; fi
-while [ ! -e {mark} ]; do sleep 0.01; done
-sleep 0.1
+if [ $MORI_RANK = 1 ]; then : > {started_folder}/$$; exit 5; fi
+{await_ends(started_folder, 1)}
 echo "peer lost" >&2
 exit 6
 """
@@ -83,8 +101,15 @@ exit 6
     )
 
 
-def test_a_pe_that_ignores_sigterm_is_killed_after_the_grace_period(mori: Launcher) -> None:
-    script = "trap '' TERM; [ $MORI_RANK = 0 ] || exit 3; while :; do sleep 1; done"
+def test_a_pe_that_ignores_sigterm_is_killed_after_the_grace_period(
+    mori: Launcher, started_folder: pathlib.Path
+) -> None:
+    script = f"""
+if [ $MORI_RANK = 1 ]; then {await_marks(started_folder, 1)}; exit 3; fi
+trap '' TERM
+: > {started_folder}/0
+while :; do sleep 1; done
+"""
     done = mori.run(2, *shell(script), options=["--grace", "0.2"])
     assert done.returncode == 3
     assert done.stderr == (
@@ -126,8 +151,11 @@ def test_a_program_that_cannot_be_run_is_named(
 # ---- signals
 
 
-def test_an_exit_in_success_leaves_the_others_running(mori: Launcher) -> None:
-    done = mori.run(2, *shell("[ $MORI_RANK = 0 ] && exit 0; sleep 0.3; echo done"))
+def test_an_exit_in_success_leaves_the_others_running(
+    mori: Launcher, started_folder: pathlib.Path
+) -> None:
+    first = f"[ $MORI_RANK = 0 ] && {{ : > {started_folder}/$$; exit 0; }}"
+    done = mori.run(2, *shell(f"{first}; {await_ends(started_folder, 1)}; echo done"))
     assert done.returncode == 0
     assert done.stdout == b"[1] done\n"
 
