@@ -3,8 +3,8 @@
 //
 // MPI belongs to the program: it is initialised before and finalised after, here it carries the
 // unique id and nothing else. `MPI_THREAD_SINGLE` is enough, as only the calling thread uses MPI,
-// and only during these calls. The communicator may be freed afterwards. A program that ends without
-// its own `MPI_Finalize()` fails in the eyes of mpirun, whatever this library was used for.
+// and only during these calls. The communicator may be freed afterwards. A program that ends
+// without its own `MPI_Finalize()` fails in the eyes of mpirun, whatever this library was used for.
 #pragma once
 
 #include <mpi.h>

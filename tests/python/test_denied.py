@@ -1,0 +1,141 @@
+"""System calls that a container or a service denies: a run works without them, or a sentence says
+why not. It never hangs, and nothing crashes."""
+
+from __future__ import annotations
+
+import errno
+import pathlib
+import platform
+import re
+import socket
+import subprocess
+import sys
+
+import deny
+import pytest
+from launcher_support import DEADLINE_SECONDS, Launcher, environment, find_build_dir
+
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="no filter for system calls")
+
+ERRORS = (errno.EPERM, errno.ENOSYS, errno.EACCES)
+
+# All that the library and the launcher call, as strace shows it, but for what no program starts or
+# ends without (execve, read, write, openat, close, mmap, mprotect, munmap, brk, fstat, futex,
+# exit), and what cannot fail (getpid and the like).
+WORKS_WITHOUT = (
+    "clock_nanosleep",
+    "close_range",
+    "getdents64",
+    "ioctl",
+    "lseek",
+    "madvise",
+    "mincore",
+    "pidfd_open",
+    "prctl",
+    "prlimit64",
+    "readlink",
+    "rseq",
+    "sched_getaffinity",
+    "sched_setaffinity",
+    "sched_yield",
+    "set_robust_list",
+    "setsockopt",
+    "shutdown",
+    "statfs",
+    "sysinfo",
+    "uname",
+)
+MAY_NEED = (
+    "accept4",
+    "bind",
+    "clone",
+    "clone3",
+    "connect",
+    "dup2",
+    "eventfd2",
+    "fcntl",
+    "ftruncate",
+    "getrandom",
+    "getsockname",
+    "getsockopt",
+    "kill",
+    "listen",
+    "memfd_create",
+    "pipe2",
+    "poll",
+    "recvfrom",
+    "recvmsg",
+    "rt_sigaction",
+    "rt_sigprocmask",
+    "sendmsg",
+    "sendto",
+    "setpgid",
+    "signalfd4",
+    "socket",
+    "socketpair",
+    "vfork",
+    "wait4",
+)
+
+
+@pytest.fixture(scope="module")
+def numbers() -> dict[str, int]:
+    return deny.call_numbers()
+
+
+def run_denied(
+    mori: Launcher, denied: tuple[int, ...], n_pes: int
+) -> subprocess.CompletedProcess[str]:
+    """`ring_put` under the launcher, where `denied` (error, number, perhaps argument) is denied."""
+    program = find_build_dir() / "examples" / "ring_put"
+    variables = {"MORI_SHMEM_HEAP_SIZE": "4M", "MORI_BOOTSTRAP_TIMEOUT": "5"}
+    return subprocess.run(
+        [
+            *(sys.executable, str(pathlib.Path(deny.__file__)), *map(str, denied), "--"),
+            *(mori.path, "run", "-n", str(n_pes), "--grace", "2", "--", str(program)),
+        ],
+        env=environment(variables),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+
+
+def works(done: subprocess.CompletedProcess[str], n_pes: int) -> bool:
+    return done.returncode == 0 and done.stdout.count("is right") == n_pes
+
+
+def says_why(done: subprocess.CompletedProcess[str]) -> bool:
+    """A sentence of the launcher or of a PE, and no crash."""
+    sentence = r"^(mori run: cannot .*|(\[\d+\] )?\[mori\] (PE \S+ )?error: .*)$"
+    crashed = done.returncode < 0 or "killed by" in done.stderr or "terminate" in done.stderr
+    return done.returncode > 0 and not crashed and bool(re.search(sentence, done.stderr, re.M))
+
+
+@pytest.mark.parametrize("call", WORKS_WITHOUT)
+def test_runs_without(mori: Launcher, numbers: dict[str, int], call: str) -> None:
+    for error in ERRORS:
+        done = run_denied(mori, (error, numbers[call]), 2)
+        assert works(done, 2), f"{errno.errorcode[error]}: {done.returncode} {done.stderr}"
+
+
+@pytest.mark.parametrize("call", MAY_NEED)
+def test_runs_without_or_says_why_not(mori: Launcher, numbers: dict[str, int], call: str) -> None:
+    if call not in numbers:
+        pytest.skip(f"no {call} on this machine")
+    for error in ERRORS:
+        done = run_denied(mori, (error, numbers[call]), 2)
+        fine = works(done, 2) or says_why(done)
+        assert fine, f"{errno.errorcode[error]}: {done.returncode} {done.stdout} {done.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("family", "may_need"),
+    [("AF_INET", True), ("AF_INET6", False), ("AF_NETLINK", False), ("AF_UNIX", True)],
+)
+def test_runs_without_a_family_of_sockets(
+    mori: Launcher, numbers: dict[str, int], family: str, may_need: bool
+) -> None:
+    value = int(getattr(socket, family))
+    done = run_denied(mori, (errno.EAFNOSUPPORT, numbers["socket"], value), 2)
+    assert works(done, 2) or (may_need and says_why(done)), done.stderr
