@@ -26,7 +26,8 @@ PE_ENVIRONMENT = {
     "MORI_BOOTSTRAP_TIMEOUT": "30",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",  # Open MPI 4
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",  # from 5 on
     "OMPI_MCA_btl": "self,vader",
 }
 
