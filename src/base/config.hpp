@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,20 +26,7 @@ std::string_view HeapTypeName(HeapType type);
 std::string_view BackendName(Backend backend);
 std::string_view GpuSharingName(GpuSharing sharing);
 
-/// One row of the variable table: what docs/environment.md and `mori info` show.
-struct Variable {
-  std::string_view name;
-  std::string_view meaning;  ///< one sentence, for the table
-  std::string_view form;     ///< what a value looks like, with its unit, e.g. `6G, 512M, bytes`
-  std::string_view default_value;  ///< as shown in the table
-  std::string_view note;  ///< empty, or what of it does not work yet, and since when it will
-};
-
-/// The table, in the order of the guide, then the variables beyond it. Every `MORI_…` variable
-/// that the library or the `mori` command reads is in it.
-const std::vector<Variable>& Variables();
-
-/// Snapshot of the environment.
+/// Snapshot of the environment: a field for each variable of the table in base/variables.hpp.
 struct Config {
   std::optional<std::uint64_t> heap_bytes;                // MORI_SHMEM_HEAP_SIZE
   HeapMode heap_mode = HeapMode::kStatic;                 // MORI_SHMEM_MODE
@@ -68,7 +54,8 @@ struct Config {
   std::optional<std::chrono::milliseconds> wait_timeout;  // MORI_SHMEM_TIMEOUT, in seconds
 
   /// Odd but usable findings of the same reading, one sentence each: a `MORI_…` variable that the
-  /// table does not have, with the nearest name. The caller logs them, once a job.
+  /// table does not have, with the nearest name; those that are set and have no effect. The caller
+  /// logs them, once a job.
   std::vector<std::string> warnings;
 
   /// Name and value of every `MORI_…` variable that was set, in table order.
@@ -77,13 +64,25 @@ struct Config {
   /// All of an environment as "NAME=value" strings.
   using Environment = std::vector<std::string>;
 
-  /// Reads and validates. Fails with kInvalidConfig on the first value that cannot be used; the
-  /// sentence has the variable, the value and an example of a right one. An empty value counts as
-  /// not set. A heap size that is not set is no error here: whether it is needed depends on the
-  /// mode.
+  /// Reads and validates. An empty value counts as not set. A heap size that is not set is no
+  /// error here: whether it is needed depends on the mode.
+  /// @return kInvalidConfig if a value cannot be used. The sentence has the variable, the value and
+  ///   an example of a right one; of several wrong values it has the first, and says how many more
+  ///   there are.
   static Result<Config> FromEnvironment(const Environment& environment);
   /// The same over this process's environment.
   static Result<Config> FromEnvironment();
+
+  struct Findings {
+    std::vector<std::string> problems;  ///< a sentence for each value that cannot be used
+    std::vector<std::string> warnings;  ///< as those of a reading
+  };
+  /// All there is to say against an environment.
+  static Findings Check(const Environment& environment);
+
+  static Environment ProcessEnvironment();
+
+  bool operator==(const Config&) const = default;
 };
 
 /// Bytes of "6G", "512M", "64K", "1T", "4096", also "6GiB", "6GB", "6g" (all powers of 1024).

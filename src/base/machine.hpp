@@ -19,8 +19,19 @@ std::string HostName();
 /// CPUs that the calling thread may run on; at least 1.
 int UsableCpuCount();
 
-/// Memory that processes here can have at most: physical, or the control group's limit if that is
-/// less.
+/// How much memory processes here can have, and where the number comes from.
+struct MemoryLimit {
+  std::uint64_t bytes;
+  std::string source;  ///< "this machine's memory", "the limit of control group /jobs/17"
+};
+
+/// The least of the machine's memory and the limits of this process's control group and of its
+/// parents (versions 1 and 2). Without `/proc` the machine's memory is what the kernel tells in
+/// another way, and of control groups only the limit of the topmost visible one is known.
+/// @param root  where `proc/` and `sys/` are looked for; "/" but in tests.
+MemoryLimit FindMemoryLimit(const std::string& root = "/");
+
+/// Bytes of `FindMemoryLimit()`.
 std::uint64_t MemoryBytes(const std::string& root = "/");
 
 }  // namespace mori::shmem

@@ -69,14 +69,15 @@ Status CheckHeapConfig(const Config& config, const DeviceRuntime& runtime) {
                  "MORI_SHMEM_HEAP_SIZE is {}, less than the smallest heap of {}; a number without "
                  "a unit is in bytes, e.g. "
                  "export MORI_SHMEM_HEAP_SIZE=6G",
-                 FormatByteSize(*config.heap_bytes), FormatByteSize(kPage));
+                 FormatExactByteSize(*config.heap_bytes), FormatExactByteSize(kPage));
   }
   for (const auto& [name, value] :
        {std::pair("MORI_SHMEM_HEAP_SIZE", config.heap_bytes),
         std::pair("MORI_SHMEM_VMM_CHUNK_SIZE", config.vmm_chunk_bytes)}) {
     if (value && *value > runtime.MemoryBytes()) {
-      return Error(ErrorCode::kInvalidConfig, "{} is {}, more than the {} of memory there are",
-                   name, FormatByteSize(*value), FormatByteSize(runtime.MemoryBytes()));
+      return Error(ErrorCode::kInvalidConfig, "{} is {}, more than the {} of memory there are ({})",
+                   name, FormatExactByteSize(*value), FormatExactByteSize(runtime.MemoryBytes()),
+                   runtime.Describe());
     }
   }
   return Status();

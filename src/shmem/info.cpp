@@ -1,20 +1,41 @@
 #include "shmem/info.hpp"
 
-#include <algorithm>
 #include <cstdlib>
+#include <string>
+#include <string_view>
 
+#include "base/machine.hpp"
 #include "base/text.hpp"
+#include "base/variables.hpp"
 
 namespace mori::shmem {
 namespace {
 
-/// Whether a value is not for other eyes.
-bool IsSecret(std::string_view variable) { return variable == "MORI_UNIQUE_ID"; }
+constexpr std::size_t kWidth = 100;
 
+/// Appends `text` in lines of at most `kWidth`: the first begins with `label`, the others with as
+/// many spaces.
+void AppendWrapped(std::string& out, std::string_view label, std::string_view text) {
+  std::string line(label);
+  while (!text.empty()) {
+    const std::size_t space = text.find(' ');
+    const std::string_view word = text.substr(0, space);
+    if (line.size() + 1 + word.size() > kWidth && line.size() > label.size()) {
+      out += line + '\n';
+      line.assign(label.size(), ' ');
+    }
+    if (line.size() > label.size()) line += ' ';
+    line += word;
+    text = space == std::string_view::npos ? std::string_view() : text.substr(space + 1);
+  }
+  out += line + '\n';
+}
+
+/// The value now, for people: what is set is in quotes.
 std::string ShownValue(const Variable& variable) {
   const char* set = std::getenv(std::string(variable.name).c_str());
-  if (set == nullptr || *set == '\0') return fmt::format("({})", variable.default_value);
-  return IsSecret(variable.name) ? "set" : fmt::format("{} *", Quote(set));
+  if (set == nullptr || *set == '\0') return "not set";
+  return variable.is_secret ? "= (set; a secret, not shown)" : fmt::format("= {}", Quote(set));
 }
 
 }  // namespace
@@ -28,6 +49,13 @@ std::string LibraryInfo() {
       MORI_SHMEM_VERSION);
 }
 
+std::string MachineInfo() {
+  const MemoryLimit memory = FindMemoryLimit();
+  const int cpus = UsableCpuCount();
+  return fmt::format("machine     {}: {} CPU{} for this process, memory {} ({})\n", HostName(),
+                     cpus, cpus == 1 ? "" : "s", FormatByteSize(memory.bytes), memory.source);
+}
+
 std::string DeviceInfo(const Config& config) {
   std::string text;
   for (const std::string& device : DescribeDevices(config)) {
@@ -37,14 +65,24 @@ std::string DeviceInfo(const Config& config) {
 }
 
 std::string EnvironmentInfo() {
-  std::size_t width = 0;
-  for (const Variable& variable : Variables()) width = std::max(width, variable.name.size());
-  std::string text = "environment (* set now, in parentheses the default)\n";
+  std::string text = "environment variables, and what each is now\n";
   for (const Variable& variable : Variables()) {
-    text += fmt::format("  {:<{}}  {}\n", variable.name, width, ShownValue(variable));
-    if (!variable.note.empty()) text += fmt::format("  {:<{}}    {}\n", "", width, variable.note);
+    text += fmt::format("\n  {} {}\n", variable.name, ShownValue(variable));
+    AppendWrapped(text, "      ", variable.meaning);
+    AppendWrapped(text, "      values:  ", variable.form.text);
+    AppendWrapped(text, "      default: ", variable.default_value);
+    if (!variable.note.empty()) AppendWrapped(text, "      ", variable.note);
   }
   return text;
+}
+
+std::string SetVariablesInfo() {
+  std::string text;
+  for (const Variable& variable : Variables()) {
+    const std::string value = ShownValue(variable);
+    if (value.starts_with('=')) text += fmt::format("  {} {}\n", variable.name, value);
+  }
+  return "environment variables that are set\n" + (text.empty() ? "  none\n" : text);
 }
 
 std::string WorldInfo(const World* world) {

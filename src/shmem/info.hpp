@@ -9,11 +9,15 @@ namespace mori::shmem {
 
 /// Version, and the backends, heap modes and transports of this build.
 std::string LibraryInfo();
+/// The machine as this process may use it: CPUs, and memory with what limits it.
+std::string MachineInfo();
 /// The devices of this machine that a backend can use, or why it can use none. Opens drivers: a
 /// process that forks PEs afterwards must not call it.
 std::string DeviceInfo(const Config& config);
-/// The variable table with what is set now; values that are secret are not shown.
+/// Every variable with its meaning, values, default, and what it is now. Secrets are not shown.
 std::string EnvironmentInfo();
+/// The variables that are set, a line each. Secrets are not shown.
+std::string SetVariablesInfo();
 /// What was chosen at init; says so if `world` is null.
 std::string WorldInfo(const World* world);
 

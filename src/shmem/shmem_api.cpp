@@ -255,7 +255,7 @@ const char* ShmemErrorName(int code) { return ErrorCodeName(static_cast<ErrorCod
 const char* ShmemVersion() { return MORI_SHMEM_VERSION; }
 
 std::string ShmemInfo() {
-  return LibraryInfo() + "\n" + EnvironmentInfo() + "\n" +
+  return LibraryInfo() + "\n" + SetVariablesInfo() + "\n" +
          WorldInfo(Registry::Instance().Current());
 }
 

@@ -308,23 +308,3 @@ def test_version(mori: Launcher) -> None:
     done = mori.call("--version")
     assert done.returncode == 0
     assert re.fullmatch(rb"mori \d+\.\d+\.\d+\n", done.stdout)
-
-
-def test_info_shows_version_backends_and_variables(mori: Launcher) -> None:
-    version = mori.call("--version").stdout.split()[1]
-    set_here = {"MORI_SHMEM_HEAP_SIZE": "123M", "MORI_UNIQUE_ID": "5" * 256}
-    done = mori.call("info", env=environment(set_here))
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert version in done.stdout
-    assert b"host" in done.stdout
-    assert re.search(rb"MORI_SHMEM_HEAP_SIZE +\"123M\"", done.stdout)
-    assert b"MORI_BOOTSTRAP_TIMEOUT" in done.stdout
-    assert b"5" * 256 not in done.stdout
-
-
-def test_info_can_show_variables_only(mori: Launcher) -> None:
-    everything = mori.call("info").stdout
-    variables = mori.call("info", "--env").stdout
-    assert b"MORI_SHMEM_HEAP_SIZE" in variables
-    assert variables in everything
-    assert variables != everything

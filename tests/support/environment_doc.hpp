@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/config.hpp"
+#include "base/variables.hpp"
 
 namespace mori::shmem::testing {
 
@@ -24,7 +24,7 @@ inline std::string VariableTable() {
   std::string table = "| Variable | Meaning | Value | Default | Note |\n|---|---|---|---|---|\n";
   for (const Variable& row : Variables()) {
     table += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.name, MarkdownCell(row.meaning),
-                         MarkdownCell(row.form), MarkdownCell(row.default_value),
+                         MarkdownCell(row.form.text), MarkdownCell(row.default_value),
                          MarkdownCell(row.note));
   }
   return table;

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
 
+#include "base/variables.hpp"
 #include "support/environment_doc.hpp"
 
 namespace mori::shmem {
@@ -47,6 +49,8 @@ const std::vector<Good>& GoodValues() {
       {"MORI_SHMEM_MODE", "static", [](C c) { return c.heap_mode == HeapMode::kStatic; }},
       {"MORI_SHMEM_MODE", "vmm", [](C c) { return c.heap_mode == HeapMode::kVmm; }},
       {"MORI_SHMEM_MODE", "isolation", [](C c) { return c.heap_mode == HeapMode::kIsolation; }},
+      {"MORI_SHMEM_MODE", "Static_Heap", [](C c) { return c.heap_mode == HeapMode::kStatic; }},
+      {"MORI_SHMEM_MODE", "VMM_HEAP", [](C c) { return c.heap_mode == HeapMode::kVmm; }},
       {"MORI_SHMEM_HEAP_TYPE", "normal", [](C c) { return c.heap_type == HeapType::kNormal; }},
       {"MORI_SHMEM_HEAP_TYPE", "uncached", [](C c) { return c.heap_type == HeapType::kUncached; }},
       {"MORI_SHMEM_VMM_CHUNK_SIZE", "2097152", [](C c) { return c.vmm_chunk_bytes == 2u << 20; }},
@@ -112,8 +116,29 @@ TEST(Config, ReadsRightValues) {
     const Result<Config> config = Read(row.name, row.value);
     ASSERT_TRUE(config.ok()) << config.status().message();
     EXPECT_TRUE(row.holds(*config)) << row.name << "=" << row.value;
+    const Variable* variable = FindVariable(row.name);
+    ASSERT_NE(variable, nullptr) << row.name;
+    if (variable->effect != Effect::kNow) continue;
     EXPECT_THAT(config->warnings, IsEmpty()) << row.name;
   }
+}
+
+TEST(Config, WhatIsSetWithoutEffectIsSaidOnce) {
+  const Result<Config> config =
+      Config::FromEnvironment({"MORI_PRECOMPILE=1", "MORI_DISABLE_JIT=on", "MORI_DISABLE_TOPO=0",
+                               "MORI_ENABLE_RAIL_ONLY=1", "MORI_RDMA_SL=3", "MORI_SHMEM_MODE=vmm"});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_THAT(config->warnings,
+              ElementsAre("without effect in this version, though set: MORI_RDMA_SL, "
+                          "MORI_ENABLE_RAIL_ONLY, MORI_PRECOMPILE, MORI_DISABLE_JIT"));
+}
+
+TEST(Config, VariablesOfTheProjectsOwnToolsAreKnown) {
+  const Result<Config> config = Config::FromEnvironment(
+      {"MORI_WITHOUT_TORCH=1", "MORI_NVCC=/opt/nvcc", "MORI_SKIP_APT=1", "MORI_BENCH_PIN=0"});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_THAT(config->warnings, IsEmpty());
+  EXPECT_THAT(config->set_variables, IsEmpty());
 }
 
 TEST(Config, EveryVariableHasARightValueHere) {
@@ -244,6 +269,40 @@ TEST(Config, ForeignTextInMessagesIsBoundedAndPrintable) {
   }
 }
 
+TEST(Config, OfSeveralWrongValuesTheFirstIsSaidAndAllAreFound) {
+  const Config::Environment environment = {"MORI_RDMA_TC=x", "MORI_SHMEM_MODE=dynamic",
+                                           "MORI_NO_SUCH_NAME=1", "MORI_SHMEM_HEAP_SIZE=1M",
+                                           "MORI_RANK=-1"};
+  EXPECT_EQ(Config::FromEnvironment(environment).status().message(),
+            "MORI_SHMEM_MODE: \"dynamic\" is none of static, vmm, isolation, for example: export "
+            "MORI_SHMEM_MODE=static (2 more values cannot be used; `mori info` lists all)");
+  const Config::Findings found = Config::Check(environment);
+  EXPECT_THAT(found.problems, ElementsAre(StartsWith("MORI_SHMEM_MODE: "),
+                                          StartsWith("MORI_RDMA_TC: "), StartsWith("MORI_RANK: ")));
+  EXPECT_THAT(found.warnings, ElementsAre(HasSubstr("MORI_NO_SUCH_NAME")));
+}
+
+/// Bytes of all kinds, newlines among them, in every variable that the library reads.
+TEST(Config, NoMessageHasWhatIsNotPrintable) {
+  std::string bytes;
+  for (int c = 1; c < 256; ++c) bytes += static_cast<char>(c);
+  for (const std::string& value :
+       {bytes, std::string("1\nPE 0/2 ready"), std::string("\xff"), std::string("a\rb")}) {
+    for (const Variable& variable : Variables()) {
+      const Config::Findings found =
+          Config::Check({fmt::format("{}={}", variable.name, value),
+                         fmt::format("MORI_{}=1", value.substr(0, value.find('=')))});
+      for (const auto* sentences : {&found.problems, &found.warnings}) {
+        for (const std::string& sentence : *sentences) {
+          EXPECT_TRUE(std::all_of(sentence.begin(), sentence.end(),
+                                  [](char c) { return c >= ' ' && c <= '~'; }))
+              << variable.name << ": " << sentence;
+        }
+      }
+    }
+  }
+}
+
 TEST(Config, TheTokenIsNeverShown) {
   const std::string damaged = kToken.substr(0, 255) + "g";
   EXPECT_THAT(Read("MORI_UNIQUE_ID", damaged).status().message(), Not(HasSubstr("aaaa")));
@@ -336,7 +395,8 @@ TEST(Config, UnknownNamesGetTheNearestKnownOne) {
       {"MORI_DISABLE_PTP", "MORI_DISABLE_P2P"},
       {"MORI_LOG_LEVEL", "MORI_GLOBAL_LOG_LEVEL"},
       {"MORI_IFNAME", "MORI_SOCKET_IFNAME"},
-      {"MORI_TIMEOUT", "MORI_BOOTSTRAP_TIMEOUT"},
+      {"MORI_TIMEOUT", "MORI_SHMEM_TIMEOUT"},
+      {"MORI_BOOT_TIMEOUT", "MORI_BOOTSTRAP_TIMEOUT"},
       {"MORI_BACKEND", "MORI_SHMEM_BACKEND"},
       {"MORI_RNK", "MORI_RANK"},
   };
@@ -356,8 +416,7 @@ TEST(Config, UnknownNamesFarFromAllAreSentToTheTable) {
     const Result<Config> config = Read(name, "1");
     ASSERT_TRUE(config.ok());
     ASSERT_THAT(config->warnings, SizeIs(1));
-    EXPECT_THAT(config->warnings[0],
-                HasSubstr("`mori info` and docs/environment.md list the variables"));
+    EXPECT_THAT(config->warnings[0], HasSubstr("`mori info` lists those that are known"));
     EXPECT_THAT(config->warnings[0], SizeIs(Lt(250u)));
   }
 }
@@ -419,7 +478,7 @@ TEST(Variables, HaveUniqueNamesAndFullRows) {
   std::set<std::string_view> names;
   for (const Variable& variable : Variables()) {
     EXPECT_TRUE(names.insert(variable.name).second) << variable.name;
-    EXPECT_FALSE(variable.meaning.empty() || variable.form.empty()) << variable.name;
+    EXPECT_FALSE(variable.meaning.empty() || variable.form.text.empty()) << variable.name;
     EXPECT_FALSE(variable.default_value.empty()) << variable.name;
   }
 }

@@ -88,7 +88,56 @@ TEST_F(MachineTest, MemoryIsWhatTheControlGroupAllowsIfThatIsLess) {
   }
 }
 
-TEST_F(MachineTest, MemoryWithoutAnyWordIsUnlimited) { EXPECT_EQ(MemoryBytes(root_), UINT64_MAX); }
+TEST_F(MachineTest, TheLimitOfAnOwnGroupAndOfItsParentsHolds) {
+  struct Row {
+    const char* groups;  // /proc/self/cgroup
+    const char* file;
+    const char* limit;
+    std::uint64_t bytes;
+    const char* source;
+  };
+  constexpr const char* kV2 = "0::/jobs/17\n";
+  constexpr const char* kV1 = "9:name=systemd:/x\n4:cpu,memory:/jobs/17\n2:cpuset:/y\n0::/\n";
+  constexpr const char* kMachine = "this machine's memory";
+  for (const Row& row : {
+           Row{kV2, "sys/fs/cgroup/jobs/17/memory.max", "4096\n", 4096,
+               "the limit of control group \"/jobs/17\""},
+           Row{kV2, "sys/fs/cgroup/jobs/memory.max", "8192\n", 8192,
+               "the limit of control group \"/jobs\""},
+           Row{kV2, "sys/fs/cgroup/memory.max", "8192\n", 8192, "the limit of control group \"/\""},
+           Row{kV2, "sys/fs/cgroup/unified/jobs/17/memory.max", "4096\n", 4096,
+               "the limit of control group \"/jobs/17\""},
+           Row{kV2, "sys/fs/cgroup/other/memory.max", "4096\n", 1u << 20, kMachine},
+           Row{kV2, "sys/fs/cgroup/jobs/17/memory.max", "max\n", 1u << 20, kMachine},
+           Row{kV1, "sys/fs/cgroup/memory/jobs/17/memory.limit_in_bytes", "4096\n", 4096,
+               "the limit of control group \"/jobs/17\""},
+           Row{kV1, "sys/fs/cgroup/memory/jobs/memory.limit_in_bytes", "8192\n", 8192,
+               "the limit of control group \"/jobs\""},
+           Row{kV1, "sys/fs/cgroup/memory/x/memory.limit_in_bytes", "4096\n", 1u << 20, kMachine},
+           // The path is the host's; a container sees its own part of the hierarchy as the top.
+           Row{"4:memory:/docker/12ab\n", "sys/fs/cgroup/memory/memory.limit_in_bytes", "8192\n",
+               8192, "the limit of control group \"/\""},
+           Row{"0::/../../etc\n", "sys/fs/cgroup/memory.max", "8192\n", 8192,
+               "the limit of control group \"/\""},
+           Row{"no group\n0:\n::\n", "sys/fs/cgroup/memory.max", "8192\n", 8192,
+               "the limit of control group \"/\""},
+       }) {
+    WriteMemory("1024");
+    Write("proc/self/cgroup", row.groups);
+    Write(row.file, row.limit);
+    const MemoryLimit limit = FindMemoryLimit(root_);
+    EXPECT_EQ(limit.bytes, row.bytes) << row.groups << row.file << ": " << row.limit;
+    EXPECT_EQ(limit.source, row.source) << row.groups << row.file << ": " << row.limit;
+    fs::remove_all(root_ + "sys");
+  }
+}
+
+TEST_F(MachineTest, WithoutProcTheKernelTellsTheMemory) {
+  const MemoryLimit limit = FindMemoryLimit(root_);
+  EXPECT_GT(limit.bytes, 1u << 20);
+  EXPECT_LT(limit.bytes, std::uint64_t{1} << 60);
+  EXPECT_EQ(limit.source, "this machine's memory by sysinfo(), since /proc/meminfo cannot be read");
+}
 
 TEST_F(MachineTest, MemoryOfThisMachineIsSomething) {
   EXPECT_GT(MemoryBytes(), 1u << 20);

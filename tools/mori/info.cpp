@@ -11,16 +11,18 @@
 namespace mori::launcher {
 
 int PrintInfo(bool environment_only) {
-  if (environment_only) {
-    fmt::print("{}", shmem::EnvironmentInfo());
-  } else {
+  if (!environment_only) {
     const auto config = shmem::Config::FromEnvironment();
-    fmt::print("{}{}\n{}", shmem::LibraryInfo(),
-               shmem::DeviceInfo(config.ok() ? *config : shmem::Config{}),
-               shmem::EnvironmentInfo());
-    if (!config.ok()) fmt::print("\n{}\n", config.status().message());
+    fmt::print("{}{}{}\n", shmem::LibraryInfo(), shmem::MachineInfo(),
+               shmem::DeviceInfo(config.ok() ? *config : shmem::Config{}));
   }
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  fmt::print("{}", shmem::EnvironmentInfo());
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  const auto found = shmem::Config::Check(shmem::Config::ProcessEnvironment());
+  for (const std::string& problem : found.problems) fmt::print(stderr, "mori: {}\n", problem);
+  for (const std::string& warning : found.warnings)
+    fmt::print(stderr, "mori: warning: {}\n", warning);
+  return written && found.problems.empty() ? 0 : 1;
 }
 
 }  // namespace mori::launcher

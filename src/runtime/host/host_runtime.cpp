@@ -78,9 +78,10 @@ class HostRange final : public AddressRange {
 }  // namespace
 
 std::string HostRuntime::Describe() const {
-  return fmt::format("{} CPU{}, {}", ::sysconf(_SC_NPROCESSORS_ONLN),
-                     ::sysconf(_SC_NPROCESSORS_ONLN) == 1 ? "" : "s",
-                     FormatByteSize(MemoryBytes()));
+  const MemoryLimit memory = FindMemoryLimit();
+  return fmt::format("{} CPU{}, {}: {}", ::sysconf(_SC_NPROCESSORS_ONLN),
+                     ::sysconf(_SC_NPROCESSORS_ONLN) == 1 ? "" : "s", FormatByteSize(memory.bytes),
+                     memory.source);
 }
 
 std::uint64_t HostRuntime::GranularityBytes() const {
