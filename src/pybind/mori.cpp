@@ -21,7 +21,8 @@ namespace py = pybind11;
 namespace mori::shmem {
 namespace {
 
-using ReleaseGil = py::call_guard<py::gil_scoped_release>;
+using Raises = py::call_guard<ErrorsAreRaised>;
+using ReleaseGil = py::call_guard<ErrorsAreRaised, py::gil_scoped_release>;
 
 /// A word of a device is reached by the device, which may have to end what runs there first. One of
 /// the host takes less time than letting go of the lock.
@@ -35,7 +36,7 @@ class GilReleaseOnDevice {
  private:
   std::optional<py::gil_scoped_release> release_;
 };
-using ReleaseGilOnDevice = py::call_guard<GilReleaseOnDevice>;
+using ReleaseGilOnDevice = py::call_guard<ErrorsAreRaised, GilReleaseOnDevice>;
 
 /// Runs `call` without the GIL.
 template <typename Call>
@@ -45,8 +46,9 @@ auto Blocking(Call call) {
 }
 
 void RaiseInPython(const Failure& failure) {
-  const py::object type = py::module_::import("mori.shmem.errors").attr("ShmemError");
-  PyErr_SetObject(type.ptr(), type(failure.what(), failure.code()).ptr());
+  const py::module_ errors = py::module_::import("mori.shmem.errors");
+  const py::object error = errors.attr("failed")(failure.what(), failure.code());
+  PyErr_SetObject(errors.attr("ShmemError").ptr(), error.ptr());
 }
 
 void RegisterErrors(py::module_& module) {
@@ -118,20 +120,26 @@ void InitWithUniqueId(Integer<int, "rank"> rank, Integer<int, "world size"> worl
 }
 
 void RegisterInit(py::module_& module) {
-  module.def("get_unique_id", &GetUniqueId);
+  module.def("get_unique_id", &GetUniqueId, Raises());
   module.def("init_with_unique_id", &InitWithUniqueId, py::arg("rank"), py::arg("world_size"),
-             py::arg("unique_id"));
+             py::arg("unique_id"), Raises());
   module.def(
       "init", [] { Check(ShmemInit()); }, ReleaseGil());
   module.def(
       "finalize", [] { Check(ShmemFinalize()); }, ReleaseGil());
   module.def("initialized", &ShmemInitialized);
-  module.def("module_init", [](Integer<std::uintptr_t, "module handle"> handle) {
-    Check(Blocking([&] { return ShmemModuleInit(reinterpret_cast<void*>(handle.value)); }));
-  });
-  module.def("library_init", [](Integer<std::uintptr_t, "library handle"> handle) {
-    Check(Blocking([&] { return ShmemLibraryInit(reinterpret_cast<void*>(handle.value)); }));
-  });
+  module.def(
+      "module_init",
+      [](Integer<std::uintptr_t, "module handle"> handle) {
+        Check(ShmemModuleInit(reinterpret_cast<void*>(handle.value)));
+      },
+      ReleaseGil());
+  module.def(
+      "library_init",
+      [](Integer<std::uintptr_t, "library handle"> handle) {
+        Check(ShmemLibraryInit(reinterpret_cast<void*>(handle.value)));
+      },
+      ReleaseGil());
 }
 
 /// A query's answer, which is negative without a PE.
@@ -140,11 +148,21 @@ int Answer(int value) {
   return value;
 }
 
+/// As `ShmemDevice()`; -1 is the host's, or the error of having no PE.
+int Device() {
+  const int device = ShmemDevice();
+  if (device < 0) Answer(ShmemMyPe());
+  return device;
+}
+
 void RegisterQueries(py::module_& module) {
-  module.def("mype", [] { return Answer(ShmemMyPe()); });
-  module.def("npes", [] { return Answer(ShmemNPes()); });
-  module.def("device", &ShmemDevice);
-  module.def("num_qp_per_pe", [] { return Answer(ShmemNumQpPerPe()); });
+  module.def(
+      "mype", [] { return Answer(ShmemMyPe()); }, Raises());
+  module.def(
+      "npes", [] { return Answer(ShmemNPes()); }, Raises());
+  module.def("device", &Device, Raises());
+  module.def(
+      "num_qp_per_pe", [] { return Answer(ShmemNumQpPerPe()); }, Raises());
   module.def("info", &ShmemInfo);
   module.def("version", &ShmemVersion);
   module.def("error_name", &ShmemErrorName, py::arg("code"));
@@ -160,6 +178,24 @@ py::tuple Stats() {
   Check(ShmemHeapStats(&stats));
   return py::make_tuple(stats.total_bytes, stats.used_bytes, stats.free_bytes,
                         stats.largest_free_bytes, stats.live_blocks);
+}
+
+/// The registration calls return a status, also for numbers that are no address or no size.
+template <int (*kCall)(void*, std::size_t)>
+int Registration(const py::object& ptr, const py::object& size) {
+  for (const py::handle& argument : {py::handle(ptr), py::handle(size)}) {
+    if (PyIndex_Check(argument.ptr()) == 0) throw py::type_error("address and size are ints");
+  }
+  try {
+    const auto address = ptr.cast<Address>();
+    const auto bytes = size.cast<Size>();
+    return Blocking([&] { return kCall(At<void>(address), bytes); });
+  } catch (const Failure& failure) {
+    // Without a PE, that is what is wrong first.
+    if (const int code = kCall(nullptr, 0); code == static_cast<int>(ErrorCode::kNotInitialized))
+      return code;
+    return detail::ReportError(failure.code(), failure.what());
+  }
 }
 
 void RegisterMemory(py::module_& module) {
@@ -180,15 +216,11 @@ void RegisterMemory(py::module_& module) {
       py::arg("size"), py::arg("flags"), ReleaseGil());
   module.def(
       "free", [](Address ptr) { Check(ShmemFree(At<void>(ptr))); }, py::arg("ptr"), ReleaseGil());
-  module.def("heap_stats", &Stats);
-  module.def(
-      "buffer_register",
-      [](Address ptr, Size size) { return ShmemBufferRegister(At<void>(ptr), size); },
-      py::arg("ptr"), py::arg("size"), ReleaseGil());
-  module.def(
-      "buffer_deregister",
-      [](Address ptr, Size size) { return ShmemBufferDeregister(At<void>(ptr), size); },
-      py::arg("ptr"), py::arg("size"), ReleaseGil());
+  module.def("heap_stats", &Stats, Raises());
+  module.def("buffer_register", &Registration<&ShmemBufferRegister>, py::arg("ptr"),
+             py::arg("size"), Raises());
+  module.def("buffer_deregister", &Registration<&ShmemBufferDeregister>, py::arg("ptr"),
+             py::arg("size"), Raises());
 }
 
 /// As `ShmemPtrP2p()`; its 0 for a wrong PE number becomes the error that it reported.
@@ -221,11 +253,13 @@ void PutMemSignal(Address dest, const py::object& source, std::optional<Size> si
 }
 
 void RegisterTransfers(py::module_& module) {
-  module.def("ptr_p2p", &PtrP2p, py::arg("ptr"), py::arg("my_pe"), py::arg("dest_pe"));
-  module.def("putmem", &PutMem, py::arg("dest"), py::arg("source"), py::arg("size"), py::arg("pe"));
-  module.def("getmem", &GetMem, py::arg("dest"), py::arg("source"), py::arg("size"), py::arg("pe"));
+  module.def("ptr_p2p", &PtrP2p, py::arg("ptr"), py::arg("my_pe"), py::arg("dest_pe"), Raises());
+  module.def("putmem", &PutMem, py::arg("dest"), py::arg("source"), py::arg("size"), py::arg("pe"),
+             Raises());
+  module.def("getmem", &GetMem, py::arg("dest"), py::arg("source"), py::arg("size"), py::arg("pe"),
+             Raises());
   module.def("putmem_signal", &PutMemSignal, py::arg("dest"), py::arg("source"), py::arg("size"),
-             py::arg("sig_addr"), py::arg("signal"), py::arg("op"), py::arg("pe"));
+             py::arg("sig_addr"), py::arg("signal"), py::arg("op"), py::arg("pe"), Raises());
   module.def(
       "barrier_all", [] { Check(ShmemBarrierAll()); }, ReleaseGil());
   module.def("fence", &ShmemFence);

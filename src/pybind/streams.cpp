@@ -14,7 +14,7 @@ namespace {
 using Stream = Integer<std::uintptr_t, "stream">;
 using Signal = Integer<std::uint64_t, "signal">;
 // On the host backend a call on a stream waits for the other PEs.
-using ReleaseGil = py::call_guard<py::gil_scoped_release>;
+using ReleaseGil = py::call_guard<ErrorsAreRaised, py::gil_scoped_release>;
 
 void* Handle(Stream stream) { return reinterpret_cast<void*>(stream.value); }
 

@@ -131,7 +131,7 @@ py::capsule ExportDlpack(const SymmetricView& view, int code, int bits,
 void RegisterSymmetricView(py::module_& module) {
   py::class_<SymmetricView>(module, "SymmetricView", py::buffer_protocol())
       .def(py::init<Address, Size, std::optional<Pe>, bool>(), py::arg("address"), py::arg("size"),
-           py::arg("pe") = py::none(), py::arg("owns") = false)
+           py::arg("pe") = py::none(), py::arg("owns") = false, py::call_guard<ErrorsAreRaised>())
       .def_buffer([](SymmetricView& view) {
         if (view.device().type != dlpack::kDeviceCpu) {
           throw py::buffer_error(

@@ -20,7 +20,7 @@ LastError& Last() {
 /// The sentence may quote what others wrote; whoever reads it gets one line of valid UTF-8.
 int Keep(ErrorCode code, std::string_view text) {
   Last() = {code, OneLine(text)};
-  LogError("{}", Last().text);
+  Log(detail::errors_are_raised ? LogLevel::kDebug : LogLevel::kError, "{}", Last().text);
   return static_cast<int>(code);
 }
 
@@ -33,6 +33,8 @@ int Report(std::string_view call, const Status& status) {
 
 const std::string& LastErrorText() { return Last().text; }
 ErrorCode LastErrorCode() { return Last().code; }
+
+__thread bool detail::errors_are_raised = false;
 
 int detail::ReportError(ErrorCode code, const char* sentence) { return Keep(code, sentence); }
 

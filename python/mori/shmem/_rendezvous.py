@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mori import _core
 from mori._core import ErrorCode
-from mori.shmem.errors import ShmemError
+from mori.shmem.errors import ShmemError, failed
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,7 @@ def find_torch_group(name: str) -> ProcessGroup:
     import torch.distributed as dist
 
     if not dist.is_available():
-        raise ShmemError(
+        raise failed(
             "this PyTorch was built without torch.distributed; use shmem_init_attr() with a"
             " unique id",
             ErrorCode.UNSUPPORTED,
@@ -35,7 +35,7 @@ def find_torch_group(name: str) -> ProcessGroup:
     try:
         group: ProcessGroup = resolve(name)
     except (RuntimeError, ValueError) as error:
-        raise ShmemError(
+        raise failed(
             f'no PyTorch process group is registered as "{name}"; after init_process_group() add'
             f' torch._C._distributed_c10d._register_process_group("{name}", dist.group.WORLD)',
             ErrorCode.INVALID_ARGUMENT,
@@ -70,7 +70,7 @@ def share_over_mpi(communicator: Any, rank: int, world_size: int) -> bytes:
     """The id that rank 0 of an mpi4py communicator makes. Collective over the communicator."""
     required = ("Get_rank", "Get_size", "allgather", "bcast")
     if not all(hasattr(communicator, name) for name in required):
-        raise ShmemError(
+        raise failed(
             f"mpi_comm is of type {type(communicator).__name__}; it must be an mpi4py communicator"
             " such as mpi4py.MPI.COMM_WORLD",
             ErrorCode.INVALID_ARGUMENT,
@@ -80,7 +80,7 @@ def share_over_mpi(communicator: Any, rank: int, world_size: int) -> bytes:
     if objections := _objections(said, own_size):
         first = min(objections)
         told = f"rank {first} of the communicator cannot go on: {objections[first]}"
-        raise ShmemError(objections.get(own_rank, told), ErrorCode.INVALID_ARGUMENT)
+        raise failed(objections.get(own_rank, told), ErrorCode.INVALID_ARGUMENT)
     return _open_ticket(communicator.bcast(_make_ticket() if own_rank == 0 else None, root=0))
 
 
@@ -99,7 +99,8 @@ def _make_ticket() -> bytes:
     try:
         code, content = ErrorCode.OK, _core.get_unique_id()
     except ShmemError as error:
-        sentence = f"rank 0 could not make the unique id: {error}"
+        reason = str(error).partition(": ")[2]  # without the call, which each rank names itself
+        sentence = f"rank 0 could not make the unique id: {reason}"
         code, content = error.code, sentence.encode()[: TICKET_BYTES - 1]
     return (bytes([code]) + content).ljust(TICKET_BYTES, b"\0")
 
@@ -107,5 +108,5 @@ def _make_ticket() -> bytes:
 def _open_ticket(ticket: bytes) -> bytes:
     code, content = ErrorCode(ticket[0]), ticket[1:]
     if code is not ErrorCode.OK:
-        raise ShmemError(content.rstrip(b"\0").decode(errors="replace"), code)
+        raise failed(content.rstrip(b"\0").decode(errors="replace"), code)
     return content[: _core.UNIQUE_ID_BYTES]

@@ -23,7 +23,7 @@ from mori._core import (
     ErrorCode,
 )
 from mori.shmem import _rendezvous
-from mori.shmem.errors import ShmemError
+from mori.shmem.errors import failed
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -114,8 +114,8 @@ def shmem_init_attr(
     elif flag == MORI_SHMEM_INIT_WITH_MPI_COMM:
         _init_over_mpi(rank, world_size, unique_id_or_mpi_comm)
     else:
-        raise ShmemError(
-            f"flag is {flag}; it must be MORI_SHMEM_INIT_WITH_MPI_COMM (0) or"
+        raise failed(
+            f"flag is {flag!r}; it must be MORI_SHMEM_INIT_WITH_MPI_COMM (0) or"
             " MORI_SHMEM_INIT_WITH_UNIQUEID (1)",
             ErrorCode.INVALID_ARGUMENT,
         )
@@ -188,7 +188,6 @@ def shmem_num_qp_per_pe() -> int:
 
 def shmem_device() -> int:
     """Number of the GPU whose memory the heap is, as its vendor counts; -1 on the host. Local."""
-    shmem_mype()  # raises without a PE
     return _core.device()
 
 
@@ -262,8 +261,8 @@ def shmem_buffer_register(ptr: int, size: int) -> int:
     and a part of a registered range is another range. The memory must stay allocated until it is
     deregistered.
 
-    Returns a status code: 0, or an `ErrorCode`; INVALID_ARGUMENT for null, 0 bytes or a range that
-    wraps.
+    Returns a status code: 0, or an `ErrorCode`; INVALID_ARGUMENT for null, 0 bytes, a range that
+    wraps, or a number that is no address or no size.
     """
     return _core.buffer_register(ptr, size)
 

@@ -1,6 +1,8 @@
-"""The one exception of `mori.shmem`."""
+"""The one exception of `mori.shmem`, and how its sentences get the name of the call that failed."""
 
 from __future__ import annotations
+
+import sys
 
 from mori._core import ErrorCode
 
@@ -20,3 +22,24 @@ class ShmemError(RuntimeError):
 
 # Shown in tracebacks and pickled under the name that users import.
 ShmemError.__module__ = "mori.shmem"
+
+
+def failed(sentence: str, code: ErrorCode) -> ShmemError:
+    """The error of the public call that is under way, which is named in front of `sentence`.
+
+    The bindings come here, too, so that an error names the call that the program made, and not one
+    that the package made for it.
+    """
+    call = _public_call()
+    return ShmemError(f"{call}: {sentence}" if call else sentence, code)
+
+
+def _public_call() -> str:
+    """The outermost public function of this package on the stack; empty if there is none."""
+    name = ""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("mori.shmem"):
+        if frame.f_code.co_name.startswith(("shmem_", "mori_shmem_", "symm_mori_shmem_")):
+            name = frame.f_code.co_name
+        frame = frame.f_back
+    return name

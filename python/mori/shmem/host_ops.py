@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from mori import _core
 from mori._core import Cmp, ErrorCode, SignalOp
-from mori.shmem.errors import ShmemError
+from mori.shmem.errors import failed
 
 if TYPE_CHECKING:
     Bindings = TypeVar("Bindings", bound=_core._Element)
@@ -57,7 +57,7 @@ def _of_type(table: Mapping[str, Bindings], dtype: Any) -> Bindings:
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
     bindings = table.get(name.removeprefix("torch."))
     if bindings is None:
-        raise ShmemError(
+        raise failed(
             f"dtype is {name}; it must be one of {', '.join(table)}", ErrorCode.INVALID_ARGUMENT
         )
     return bindings
@@ -67,7 +67,7 @@ def _comparison(cmp: Cmp | str | int) -> Cmp:
     try:
         return _COMPARISONS[cmp] if isinstance(cmp, str) else Cmp(cmp)
     except (KeyError, ValueError):
-        raise ShmemError(
+        raise failed(
             f"cmp is {cmp!r}; it must be a Cmp or one of {', '.join(_COMPARISONS)}",
             ErrorCode.INVALID_ARGUMENT,
         ) from None
@@ -78,20 +78,20 @@ def _local(memory: Local, size: int | None) -> tuple[Local, int | None]:
     if isinstance(memory, int) or not hasattr(memory, "data_ptr"):
         return memory, size
     if memory.device.type != "cpu" or not memory.is_contiguous():
-        raise ShmemError(
+        raise failed(
             f"the local tensor is on {memory.device} and"
             f" {'' if memory.is_contiguous() else 'not '}contiguous; it must be contiguous and on"
             " the CPU",
             ErrorCode.INVALID_ARGUMENT,
         )
     if memory.is_conj() or memory.is_neg():
-        raise ShmemError(
+        raise failed(
             "the local tensor is conjugated or negated lazily; resolve_conj() and resolve_neg()",
             ErrorCode.INVALID_ARGUMENT,
         )
     available = memory.numel() * memory.element_size()
     if size is not None and size > available:
-        raise ShmemError(
+        raise failed(
             f"size is {size} bytes, but the tensor has {available}", ErrorCode.INVALID_ARGUMENT
         )
     return memory.data_ptr(), available if size is None else size
@@ -225,7 +225,7 @@ def _signal_op(sig_op: SignalOp | int) -> SignalOp:
     try:
         return SignalOp(sig_op)
     except ValueError:
-        raise ShmemError(
+        raise failed(
             f"sig_op is {sig_op!r}; it must be SignalOp.SET or SignalOp.ADD",
             ErrorCode.INVALID_ARGUMENT,
         ) from None

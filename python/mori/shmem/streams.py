@@ -26,7 +26,7 @@ from typing import Any, Union
 
 from mori import _core
 from mori._core import Cmp, ErrorCode, ReduceOp, SignalOp
-from mori.shmem.errors import ShmemError
+from mori.shmem.errors import failed
 from mori.shmem.host_ops import _comparison, _signal_op
 
 Stream = Union[int, Any, None]
@@ -57,7 +57,7 @@ def _handle(stream: Stream) -> int:
     if device is None:
         device = getattr(stream, "device_id", -1)  # of CuPy; -1: the current one
     if device >= 0 and _core.device() not in (-1, device):
-        raise ShmemError(
+        raise failed(
             f"the stream is on device {device}, and this PE is on device {_core.device()}",
             ErrorCode.INVALID_ARGUMENT,
         )
@@ -68,7 +68,7 @@ def _handle(stream: Stream) -> int:
         protocol = stream.__cuda_stream__
         _, handle = protocol() if callable(protocol) else protocol
         return int(handle)
-    raise ShmemError(f"{stream!r} is no stream", ErrorCode.INVALID_ARGUMENT)
+    raise failed(f"{stream!r} is no stream", ErrorCode.INVALID_ARGUMENT)
 
 
 def shmem_putmem_on_stream(
@@ -167,14 +167,14 @@ def shmem_reduce_on_stream(
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
     element = _ELEMENT_TYPES.get(name.removeprefix("torch."))
     if element is None:
-        raise ShmemError(
+        raise failed(
             f"dtype is {name}; it must be one of {', '.join(_ELEMENT_TYPES)}",
             ErrorCode.INVALID_ARGUMENT,
         )
     try:
         combine = ReduceOp[op.upper()] if isinstance(op, str) else ReduceOp(op)
     except (KeyError, ValueError):
-        raise ShmemError(
+        raise failed(
             f"op is {op!r}; it must be a ReduceOp, 'sum', 'min' or 'max'",
             ErrorCode.INVALID_ARGUMENT,
         ) from None

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from mori import _core
 from mori._core import ErrorCode
-from mori.shmem.errors import ShmemError
+from mori.shmem.errors import ShmemError, failed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     import torch
 
 Shape = Union[int, Sequence[int]]
+
+_MAX_BYTES = 2**63 - 1
+_MAX_DIMENSIONS = 64
 
 _DLPACK_CPU = 1
 # DLPack type code and bits of what it calls a data type.
@@ -90,10 +93,10 @@ def shmem_dlpack(ptr: int, shape: Shape, dtype: str, pe: int | None = None) -> S
 
     `dtype` is a name such as "float32" or "bfloat16"; `ptr` is a multiple of its size.
     """
-    if dtype not in _DLPACK_TYPES:
+    if not isinstance(dtype, str) or dtype not in _DLPACK_TYPES:
         raise _invalid(f"dtype is {dtype!r}; it must be one of {', '.join(_DLPACK_TYPES)}")
-    dimensions = _dimensions(shape)
     element_bytes = _DLPACK_TYPES[dtype][1] // 8
+    dimensions = _dimensions(shape, element_bytes)
     _require_aligned(ptr, element_bytes, dtype)
     return SymmetricArray(_view(ptr, dimensions, element_bytes, pe), dimensions, dtype)
 
@@ -104,19 +107,27 @@ def shmem_numpy(
     """The numpy array at symmetric address `ptr` on `pe` (default: this PE). C order, writable."""
     import numpy as np
 
-    element = np.dtype(dtype)
+    try:
+        element = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise _invalid(f"dtype is {dtype!r}; numpy has no such type") from error
     if element.hasobject:
         raise _invalid(f"dtype is {element}; Python objects cannot be in symmetric memory")
-    dimensions = _dimensions(shape)
+    if element.itemsize == 0:
+        raise _invalid(f"dtype is {element}, whose elements have no bytes")
+    dimensions = _dimensions(shape, element.itemsize)
     view = _view(ptr, dimensions, element.itemsize, pe)
     if view.dlpack_device()[0] != _DLPACK_CPU:
-        raise ShmemError(
+        raise failed(
             f"numpy cannot reach this memory, which is that of GPU {view.dlpack_device()[1]}:"
             " use shmem_tensor() or shmem_dlpack(), or start with MORI_SHMEM_BACKEND=host, which"
             " takes the CPU's memory",
             ErrorCode.UNSUPPORTED,
         )
-    array: np.ndarray[Any, Any] = np.ndarray(dimensions, element, buffer=memoryview(view))
+    try:
+        array: np.ndarray[Any, Any] = np.ndarray(dimensions, element, buffer=memoryview(view))
+    except (TypeError, ValueError) as error:
+        raise _invalid(f"numpy has no array of shape {dimensions} and type {element}") from error
     return array
 
 
@@ -125,9 +136,17 @@ def shmem_tensor(ptr: int, shape: Shape, dtype: torch.dtype, pe: int | None = No
 
     Any torch dtype, bfloat16 and the 8-bit floats too; `ptr` is a multiple of its size.
     """
-    dimensions = _dimensions(shape)
+    dimensions = _dimensions(shape, _element_bytes(dtype))
     _require_aligned(ptr, dtype.itemsize, dtype)
     return _tensor(_view(ptr, dimensions, dtype.itemsize, pe), dimensions, dtype)
+
+
+def _element_bytes(dtype: torch.dtype) -> int:
+    import torch
+
+    if not isinstance(dtype, torch.dtype):
+        raise _invalid(f"dtype is {dtype!r}; it must be a torch.dtype such as torch.float32")
+    return dtype.itemsize
 
 
 def _tensor(
@@ -138,7 +157,10 @@ def _tensor(
     # As bytes, because torch has dtypes that DLPack does not name.
     array = SymmetricArray(view, (math.prod(dimensions) * dtype.itemsize,), "uint8")
     content: torch.Tensor = torch.utils.dlpack.from_dlpack(array)
-    return content.view(dtype).view(dimensions)
+    try:
+        return content.view(dtype).view(dimensions)
+    except (RuntimeError, TypeError) as error:
+        raise _invalid(f"torch has no tensor of shape {dimensions} and {dtype} here") from error
 
 
 def mori_shmem_create_tensor(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
@@ -150,7 +172,7 @@ def mori_shmem_create_tensor(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
 
     Raises what `shmem_malloc()` raises.
     """
-    dimensions = _dimensions(shape)
+    dimensions = _dimensions(shape, _element_bytes(dtype))
     size = math.prod(dimensions) * dtype.itemsize
     ptr = _core.malloc(size)
     return _tensor(_core.SymmetricView(ptr, size, None, True), dimensions, dtype)
@@ -184,11 +206,20 @@ def mori_shmem_peer_tensor(tensor: torch.Tensor, pe: int) -> torch.Tensor:
     return shmem_tensor(tensor.data_ptr(), tuple(tensor.shape), tensor.dtype, pe)
 
 
-def _dimensions(shape: Shape) -> tuple[int, ...]:
-    lengths = shape if isinstance(shape, Sequence) else (shape,)
-    dimensions = tuple(operator.index(length) for length in lengths)
+def _dimensions(shape: Shape, element_bytes: int) -> tuple[int, ...]:
+    """`shape` as a tuple, once it can be one of an array."""
+    lengths = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else (shape,)
+    try:
+        dimensions = tuple(operator.index(length) for length in lengths)
+    except TypeError:
+        raise _invalid(f"shape is {shape!r}; it must be an int or a sequence of ints") from None
     if any(length < 0 for length in dimensions):
         raise _invalid(f"shape is {dimensions}; no dimension can be negative")
+    # Strides are counted as if there was no 0 among the lengths.
+    if math.prod(max(length, 1) for length in dimensions) * element_bytes > _MAX_BYTES:
+        raise _invalid(f"shape is {dimensions}, of {element_bytes} bytes each; that is over 2**63")
+    if len(dimensions) > _MAX_DIMENSIONS:
+        raise _invalid(f"shape has {len(dimensions)} dimensions; at most {_MAX_DIMENSIONS} can be")
     return dimensions
 
 
@@ -204,4 +235,4 @@ def _view(
 
 
 def _invalid(sentence: str) -> ShmemError:
-    return ShmemError(sentence, ErrorCode.INVALID_ARGUMENT)
+    return failed(sentence, ErrorCode.INVALID_ARGUMENT)
