@@ -1,5 +1,5 @@
-// Places where a test can make this process stumble: killed, stopped, out of something. Nothing
-// happens there otherwise.
+// Points at which a test can kill or stop this process, or take a resource from it. Without a test
+// they do nothing.
 #pragma once
 
 #include <atomic>

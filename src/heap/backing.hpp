@@ -18,18 +18,20 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-/// Books, not memory: PEs that make the same calls get the same pieces. Not thread-safe.
+/// Keeps the books only; somebody else makes the memory. PEs that make the same calls get the same
+/// pieces. Not thread-safe.
 class Backing {
  public:
   virtual ~Backing() = default;
   /// Pieces to get memory before anything is allocated.
   virtual std::vector<Piece> AtInit() = 0;
-  /// Counts a block in. @return the pieces that need memory for it, ascending; each is memory of
-  /// its own
+  /// Enters a block.
+  /// @return the pieces that need memory for it, ascending; each is memory of its own
   virtual std::vector<Piece> Take(const Piece& block) = 0;
-  /// Takes a `Take()` back whose pieces did not get memory.
+  /// Undoes a `Take()` whose pieces did not get memory.
   virtual void Undo(const Piece& block, const std::vector<Piece>& wanted) = 0;
-  /// Counts a block out that `Take()` has counted in. @return the pieces whose memory nobody needs
+  /// Removes a block that `Take()` has entered.
+  /// @return the pieces whose memory nobody needs
   virtual std::vector<Piece> Drop(const Piece& block) = 0;
   /// End of the last piece with memory.
   virtual std::uint64_t End() const = 0;

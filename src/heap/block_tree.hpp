@@ -18,7 +18,8 @@ class NodePool {
   NodePool(NodePool&&) noexcept;
   NodePool& operator=(NodePool&&) noexcept;
 
-  /// Makes sure that `Take()` succeeds `nodes` times. @return false if there is no memory.
+  /// Makes sure that `Take()` succeeds `nodes` times.
+  /// @return false if there is no memory.
   bool Reserve(std::size_t nodes);
   Node* Take();
   void Return(Node* node);
@@ -71,17 +72,18 @@ class BlockTree {
   /// Moves to the block that contains `position`, which is below `end()`.
   void Seek(std::uint64_t position, Cursor& at) const;
   /// Moves to the first free block, or the next one after `at`, of at least `units`, which are not
-  /// 0. @return false, with `at` undefined, if there is none.
+  /// 0.
+  /// @return false, with `at` undefined, if there is none.
   bool FirstWithRoom(std::uint64_t units, Cursor& at) const;
   bool NextWithRoom(std::uint64_t units, Cursor& at) const;
 
-  /// Makes sure that the next `Divide()` or `SetEnd()` finds its nodes. @return false if there is
-  /// no memory.
+  /// Makes sure that the next `Divide()` or `SetEnd()` finds its nodes.
+  /// @return false if there is no memory.
   bool Reserve();
   /// Puts `count` blocks, at most 3, which tile that at `at`, in its place.
   void Divide(Cursor& at, const Block* pieces, std::size_t count);
-  /// Makes the live block at `at` free, as one with its free neighbours. @return how many of these
-  /// there were. Needs no nodes.
+  /// Makes the live block at `at` free, as one with its free neighbours.
+  /// @return how many of these there were. Needs no nodes.
   std::size_t Release(Cursor& at);
   /// Adds free space at the end, or takes some away. There is enough of it.
   void SetEnd(std::uint64_t end);

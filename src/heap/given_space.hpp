@@ -15,7 +15,7 @@ class GivenSpace final : public SymmetricSpace {
       : SymmetricSpace(parts), bytes_(bytes), memories_(bases_.size()) {}
 
   /// @return also kUnsupported for anything but one piece of all bytes; kSystem if the device gave
-  /// an address that is not aligned to its granularity
+  ///   an address that is not aligned to its granularity
   Status Add(const std::vector<Piece>& pieces, HeapType type, const Deadline& deadline) override;
   Status Remove(const std::vector<Piece>& pieces) override;
   void ReleasePeers() override;

@@ -37,17 +37,18 @@ class Heap {
   /// A block; `type` counts where it gets memory of its own. On an error nothing has changed, on
   /// any PE.
   /// @return kOutOfMemory with heap size, request, largest free block and the variable, or with the
-  /// PE whose device or limits did not give memory; kInvalidArgument for an alignment beyond what
-  /// the heaps start at multiples of: the next power of two of what they may grow to, or what the
-  /// device's own addresses have.
+  ///   PE whose device or limits did not give memory; kInvalidArgument for an alignment beyond what
+  ///   the heaps start at multiples of: the next power of two of what they may grow to, or what the
+  ///   device's own addresses have.
   virtual Result<std::byte*> Allocate(std::uint64_t bytes, std::uint64_t alignment,
                                       HeapType type) = 0;
   struct Freed {
     bool unmaps = false;  ///< memory goes with the block; all PEs say the same
     Status outcome;       ///< of unmapping it here
   };
-  /// All PEs are done with the block, which is free on return. @return kInvalidArgument for an
-  /// address that is no live block: unknown, interior, freed already.
+  /// All PEs are done with the block, which is free on return.
+  /// @return kInvalidArgument for an address that is no live block: unknown, interior, freed
+  ///   already.
   virtual Result<Freed> Free(const void* address) = 0;
 
   /// Where `pe`'s copy of [address, address + bytes) is reached from here; null if it is not, or is
@@ -77,12 +78,12 @@ class Heap {
 std::uint64_t DefaultAlignment(std::uint64_t bytes);
 inline constexpr std::uint64_t kPageAlignedFromBytes = 2048;
 
-/// The heap that `config` asks for. Collective. @return what `CheckHeapConfig()` says, and what
-/// keeps memory from being made or shared.
+/// The heap that `config` asks for. Collective.
+/// @return what `CheckHeapConfig()` says, and what keeps memory from being made or shared.
 Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, const SpaceParts& parts);
 /// The part of `MakeHeap()` that needs no other PE: whether `config` can be served here at all.
 /// @return kInvalidConfig for a size that is not set or does not fit this machine, or a mode that
-/// the device cannot serve.
+///   the device cannot serve.
 Status CheckHeapConfig(const Config& config, const DeviceRuntime& runtime);
 /// Size of the heap, or what it may grow to: `MORI_SHMEM_HEAP_SIZE`, or the memory of the device
 /// where it need not be set.

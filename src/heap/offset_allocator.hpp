@@ -63,8 +63,8 @@ class OffsetAllocator {
   /// that fits anywhere is never refused.
   std::optional<std::uint64_t> Allocate(std::uint64_t bytes, std::uint64_t alignment);
 
-  /// Gives a block back. @return its length; nothing, and nothing changed, unless `offset` starts a
-  /// live block.
+  /// Gives a block back.
+  /// @return its length; nothing, and nothing changed, unless `offset` starts a live block.
   std::optional<std::uint64_t> Free(std::uint64_t offset);
 
   /// Length of the live block that starts at `offset`, if one does.
@@ -80,8 +80,9 @@ class OffsetAllocator {
   std::uint64_t UsedEnd() const;
 
   /// Moves the end of the range up, or down over free space. `new_capacity_bytes` is rounded down
-  /// to whole granules. @return false, with nothing changed, if the end would move the other way,
-  /// down into a live block, or up to 2^63.
+  /// to whole granules.
+  /// @return false, with nothing changed, if the end would move the other way, down into a live
+  ///   block, or up to 2^63.
   bool Grow(std::uint64_t new_capacity_bytes);
   bool Shrink(std::uint64_t new_capacity_bytes);
 

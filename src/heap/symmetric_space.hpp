@@ -45,11 +45,12 @@ class SymmetricSpace {
   /// reached of others, whose addresses mean nothing from now on. Local.
   virtual void ReleasePeers() {}
 
-  /// Power of two that `base()` of every PE, and all its addresses here, are multiples of: an
-  /// offset aligned to it or less is an address aligned alike, everywhere.
+  /// A power of two. `base()` of every PE is a multiple of it, and so is each address at which a
+  /// peer's heap begins here. An offset that is aligned to at most this much gives an address with
+  /// the same alignment, on every PE.
   virtual std::uint64_t alignment() const = 0;
-  /// Holding it keeps what is mapped at an address of any PE's heap mapped; null for another
-  /// address.
+  /// As long as it is held, what is mapped at `address`, of any PE's heap, stays mapped.
+  /// @return null for an address of no heap
   virtual std::shared_ptr<const void> Retain(const void* address) const = 0;
 
   std::byte* base() const { return bases_[pe_]; }

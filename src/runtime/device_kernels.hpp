@@ -66,9 +66,9 @@ class DeviceKernels {
   virtual bool IsCaptured(void* stream) const = 0;
   virtual unsigned multiprocessors() const = 0;
 
-  /// What is on `stream` now is waited for by the next `AwaitPosted()`; nothing while the stream is
-  /// captured into a graph, whose launches are not known here. `call`, which put it there, is for
-  /// messages, and lives as long as the process.
+  /// Notes what is on `stream` now: the next `AwaitPosted()` waits for it. Notes nothing while the
+  /// stream is captured into a graph, since launches of the graph are not known here. `call`, which
+  /// put it there, is for messages, and lives as long as the process.
   virtual Status NotePosted(void* stream, const char* call) = 0;
   virtual Status AwaitPosted() = 0;
   /// Waits for everything that was put on streams of the device by this process; not if the device
@@ -83,7 +83,8 @@ class DeviceKernels {
   virtual Status ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const = 0;
   /// The address by which kernels reach memory of the host, for as long as it is held.
   virtual Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t bytes) = 0;
-  /// Calls while the device is the calling thread's current one; not if the device has been reset.
+  /// Makes `call` with the device as the calling thread's current one. Does not make it if the
+  /// device has been reset.
   virtual void OnDevice(const std::function<void()>& call) const = 0;
 };
 

@@ -42,10 +42,10 @@ class AddressRange {
   /// Maps all of `memory` at `offset`, a multiple of the granularity. The mapping keeps the memory
   /// alive.
   virtual Status Map(std::uint64_t offset, const DeviceMemory& memory) = 0;
-  /// Takes away what is mapped in [offset, offset + bytes), whole mappings or nothing; the
-  /// addresses stay reserved. With `has_views` somebody may still look there, and is to find
-  /// something, zeros for example, if the device can do that. A device may put it off until what
-  /// runs on it now has ended, or something else is mapped there.
+  /// Unmaps [offset, offset + bytes), which holds whole mappings or nothing; the addresses stay
+  /// reserved. With `has_views` there are still views of this memory: if the device can do that,
+  /// reading them gives some value (zeros, for example) and no fault. A device may put it off until
+  /// what runs on it now has ended, or something else is mapped there.
   virtual Status Unmap(std::uint64_t offset, std::uint64_t bytes, bool has_views) = 0;
 };
 
@@ -54,7 +54,7 @@ class DeviceRuntime {
   virtual ~DeviceRuntime() = default;
 
   virtual Backend backend() const = 0;
-  /// For people: "2 CPUs, 23.5 GiB".
+  /// For people: "2 CPUs, 23.5 GiB: this machine's memory".
   virtual std::string Describe() const = 0;
   /// Sizes and offsets of memory are multiples of this power of two.
   virtual std::uint64_t GranularityBytes() const = 0;
@@ -62,8 +62,8 @@ class DeviceRuntime {
   virtual std::uint64_t MemoryBytes() const = 0;
   /// Whether the CPU reads and writes memory of this runtime as its own.
   virtual bool IsHostMemory() const = 0;
-  /// What tells the device from others of the machine, in any process: its bus address; "" for the
-  /// host.
+  /// Name of the device that is the same in every process of this machine: its bus address; "" for
+  /// the host.
   virtual std::string Identity() const { return ""; }
   /// Whether atomics of this device on memory of another one, by its identity, are atomic to all;
   /// nothing where that cannot be known, as of a device that this process does not see.
@@ -105,12 +105,12 @@ class DeviceRuntime {
 
 /// The backend that `config` asks for; `auto` takes a GPU where there is one that it can use, and
 /// the host otherwise: `why`, unless null, then says what is amiss with GPUs. A GPU backend takes
-/// the calling thread's current device, or the one that `MORI_LOCAL_RANK` counts to. @return
-/// kUnsupported for a backend that this build or this machine does not have.
+/// the calling thread's current device, or the one that `MORI_LOCAL_RANK` counts to.
+/// @return kUnsupported for a backend that this build or this machine does not have.
 Result<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(const Config& config,
                                                          std::string* why = nullptr);
 
-/// The host's, whatever `config` asks for: of what is not heap memory.
+/// The host's runtime. It serves memory that belongs to no heap, whatever the heap's backend is.
 std::unique_ptr<DeviceRuntime> MakeHostRuntime();
 /// For people, a line each: the devices that backends can use here, or why they can use none. Opens
 /// drivers: a process that forks PEs afterwards must not call it.

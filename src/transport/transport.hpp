@@ -35,9 +35,10 @@ class Transport {
   virtual bool Reaches(int pe) const = 0;
   using Memories = std::vector<std::unique_ptr<DeviceMemory>>;
   /// Makes `mine` reachable for the PEs that this transport reaches, and takes theirs. Collective
-  /// over these PEs, who all pass the same number of pieces and the same sizes. @return the peers'
-  /// memory by PE of the world and piece; empty where it is not reached, and for this PE. After an
-  /// error other than kPeerLost and kTimeout the PEs are in step, and the next call may succeed.
+  /// over these PEs, who all pass the same number of pieces and the same sizes.
+  /// @return the peers' memory by PE of the world and piece; empty where it is not reached, and for
+  ///   this PE. After an error other than kPeerLost and kTimeout the PEs are in step, and the next
+  ///   call may succeed.
   virtual Result<std::vector<Memories>> Share(std::span<const std::unique_ptr<DeviceMemory>> mine,
                                               const Deadline& deadline) = 0;
 };

@@ -6,8 +6,8 @@
 // one PE must come one after another, in the same order on every PE.
 //
 // Errors: calls that return `int` give 0 or an `ErrorCode`; calls that return a pointer give null.
-// Every failed call logs one line at ERROR, and leaves the sentence in `ShmemLastError()`. Nothing
-// throws or aborts.
+// Every failed call logs one line at ERROR, and leaves the sentence in `ShmemLastError()`; in
+// Python it is an exception instead of the line. Nothing throws or aborts.
 #pragma once
 
 #include <cstddef>
@@ -35,9 +35,8 @@ MORI_SHMEM_API int ShmemGetUniqueId(UniqueId* id);
 /// kAlreadyInitialized, nothing changes. After `ShmemFinalize()`: a new world, with a new id.
 /// @param flag  MORI_SHMEM_INIT_WITH_UNIQUEID (for MPI see mpi.hpp).
 /// @return kInvalidArgument (rank, size, damaged id), kInvalidConfig, kMismatch (ranks used twice,
-/// sizes, versions or
-///   configurations that differ), kTimeout (names the missing ranks), kPeerLost, kOutOfMemory,
-///   kUnsupported, kSystem.
+///   sizes, versions or configurations that differ), kTimeout (names the missing ranks), kPeerLost,
+///   kOutOfMemory, kUnsupported, kSystem.
 MORI_SHMEM_API int ShmemInitAttr(InitFlag flag, int rank, int world_size, const UniqueId& id);
 
 /// As `ShmemInitAttr()`, with rank, size and id from what `mori run`, `torchrun`, `mpirun` or
@@ -49,7 +48,7 @@ MORI_SHMEM_API int ShmemInit();
 /// `MORI_BOOTSTRAP_TIMEOUT`), then gives back memory, descriptors and threads. Collective. Pointers
 /// into any heap are invalid afterwards, except as `ShmemRetainMemory()` says.
 /// @return kNotInitialized; kPeerLost, kTimeout, or kSystem for a fault of the GPU: then this PE
-/// has still been cleaned up, and after kTimeout it is lost to those who did not come.
+///   has still been cleaned up, and after kTimeout it is lost to those who did not come.
 MORI_SHMEM_API int ShmemFinalize();
 
 /// Whether the calling thread has a PE now. Local.
@@ -73,23 +72,23 @@ MORI_SHMEM_API int ShmemDevice();
 /// values and return together. Contents are unspecified. At least 64-byte aligned; blocks of 2 KiB
 /// and more are page aligned.
 /// @return the local address, or null on all PEs: 0 bytes (kInvalidArgument), no room
-/// (kOutOfMemory), values that
-///   differ between PEs (kMismatch, every PE's heap as it was).
+///   (kOutOfMemory), values that differ between PEs (kMismatch, every PE's heap as it was).
 MORI_SHMEM_API void* ShmemMalloc(std::size_t bytes);
 /// The same with an alignment: any power of two, honoured in this PE's and in every peer's address
 /// space up to what heaps start at multiples of: the next power of two of what they may grow to,
-/// less where a device chooses addresses. @return null with kInvalidArgument for another alignment.
+/// less where a device chooses addresses.
+/// @return null with kInvalidArgument for another alignment.
 MORI_SHMEM_API void* ShmemMallocAlign(std::size_t alignment, std::size_t bytes);
 /// The same with a `MallocFlag`. Memory of another kind than the heap's is given in isolation mode,
-/// where each allocation has its own. @return null with kUnsupported in the other modes, and with
-/// kInvalidArgument for a value that is no flag.
+/// where each allocation has its own.
+/// @return null with kUnsupported in the other modes, and with kInvalidArgument for a value that is
+///   no flag.
 MORI_SHMEM_API void* ShmemExtMallocWithFlags(std::size_t bytes, unsigned flags);
 
 /// Gives a block back on every PE. Collective; waits for all PEs, so that none still uses the
 /// block. Null is fine.
 /// @return kInvalidArgument for an address that no allocation returned, that is inside one, or that
-/// was freed already;
-///   kMismatch if PEs pass different blocks. Nothing is freed then, on any PE.
+///   was freed already; kMismatch if PEs pass different blocks. Nothing is freed then, on any PE.
 MORI_SHMEM_API int ShmemFree(void* ptr);
 
 /// State of this PE's heap. Local.
@@ -99,13 +98,14 @@ MORI_SHMEM_API int ShmemHeapStats(HeapStats* stats);
 /// range is counted.
 /// @return kInvalidArgument for null, 0 bytes or a range that wraps.
 MORI_SHMEM_API int ShmemBufferRegister(void* ptr, std::size_t bytes);
-/// Undoes one registration of the same range. @return kInvalidArgument for a range that is not
-/// registered.
+/// Undoes one registration of the same range.
+/// @return kInvalidArgument for a range that is not registered.
 MORI_SHMEM_API int ShmemBufferDeregister(void* ptr, std::size_t bytes);
 
 /// Keeps the memory behind a symmetric address (of this PE, or a peer pointer) mapped until the
 /// returned handle is released, even beyond finalize, so that views held by a garbage collector
-/// never dangle. Local. @return null for any other address.
+/// never dangle. Local.
+/// @return null for any other address.
 MORI_SHMEM_API void* ShmemRetainMemory(const void* ptr);
 /// Releases a handle of `ShmemRetainMemory()`. Local, never fails, allowed after finalize. Null is
 /// fine.
@@ -113,7 +113,7 @@ MORI_SHMEM_API void ShmemReleaseMemory(void* handle);
 
 /// Makes the live block that starts at `ptr` owned, so that a garbage collector can free it. Local.
 /// @return a handle for `ShmemDropBlock()`; null with kInvalidArgument for what is no live block of
-/// this PE, or has an owner
+///   this PE, or has an owner
 MORI_SHMEM_API void* ShmemOwnBlock(void* ptr);
 /// The owner is gone. Local, never blocks, from any thread, after finalize too. The block is freed
 /// at the first collective call after the owners on all PEs are gone; `ShmemFree()` frees it at
@@ -125,15 +125,14 @@ MORI_SHMEM_API void ShmemDropBlock(void* handle);
 /// The address here by which `dest_pe`'s copy of `ptr` is reached by load and store. `ptr` is a
 /// symmetric address of `my_pe`.
 /// @return 0 if that PE is not reached that way, or `ptr` is no symmetric address (not an error),
-/// or a PE is out of range or
-///   `my_pe` is not this PE (kInvalidArgument).
+///   or a PE is out of range or `my_pe` is not this PE (kInvalidArgument).
 MORI_SHMEM_API std::uint64_t ShmemPtrP2p(std::uint64_t ptr, int my_pe, int dest_pe);
 
 // ---- Synchronisation (guide, section 6)
 
-/// Returns once all PEs have called it, and all puts and atomics that any of them issued before are
-/// visible to all; what it put on streams first. Collective. @return kPeerLost if a PE died or left
-/// instead of coming; kSystem for a fault of the device.
+/// Returns once all PEs have called it. All puts and atomics that any of them issued before are
+/// then visible to all; this holds for what they put on streams, too. Collective.
+/// @return kPeerLost if a PE died or left instead of coming; kSystem for a fault of the device.
 MORI_SHMEM_API int ShmemBarrierAll();
 
 // ---- Device modules (guide, section 7)
@@ -142,9 +141,9 @@ MORI_SHMEM_API int ShmemBarrierAll();
 // of a library that is opened later, the next call of this API.
 
 /// Publishes this PE's state to a module that the GPU's driver has loaded (`CUmodule`): kernels in
-/// it that include the device headers can run from here on, until finalize. Local. @return
-/// kInvalidArgument for a module without the symbol `globalGpuStates`, or of another version of the
-/// headers; kUnsupported on the host backend.
+/// it that include the device headers can run from here on, until finalize. Local.
+/// @return kInvalidArgument for a module without the symbol `globalGpuStates`, or of another
+///   version of the headers; kUnsupported on the host backend.
 MORI_SHMEM_API int ShmemModuleInit(void* module);
 /// The same for a library that the driver has loaded (`CUlibrary`), on this PE's device.
 MORI_SHMEM_API int ShmemLibraryInit(void* library);
@@ -159,8 +158,8 @@ MORI_SHMEM_API int ShmemLastErrorCode();
 MORI_SHMEM_API const char* ShmemErrorName(int code);
 /// "0.1.0".
 MORI_SHMEM_API const char* ShmemVersion();
-/// What was chosen and why, as text for people: version, environment table with what was set, and
-/// after init backend, heap, reach of each PE. Never fails.
+/// What was chosen and why, as text for people: version, the variables that are set, and after init
+/// backend, heap, and how each PE is reached. Never fails.
 MORI_SHMEM_API std::string ShmemInfo();
 
 }  // namespace mori::shmem

@@ -54,13 +54,14 @@ MORI_SHMEM_API int ShmemQuietOnStream(void* stream);
 MORI_SHMEM_API int ShmemBarrierAllOnStream(void* stream);
 /// The streams go on once those of all PEs have come to it. Collective.
 MORI_SHMEM_API int ShmemSyncAllOnStream(void* stream);
-/// `root`'s `bytes` at `source`, to `dest` of all PEs. Collective.
+/// Copies `bytes` from `source` of `root` to `dest` of all PEs. Collective.
 MORI_SHMEM_API int ShmemBroadcastMemOnStream(void* dest, const void* source, std::size_t bytes,
                                              int root, void* stream);
-/// All-gather: each PE's `bytes` at `source`, to `dest + pe * bytes` of all. Collective.
+/// All-gather: copies `bytes` from `source` of each PE to `dest + pe * bytes` of all. Collective.
 MORI_SHMEM_API int ShmemFCollectMemOnStream(void* dest, const void* source, std::size_t bytes,
                                             void* stream);
-/// Each PE's `bytes` at `source + pe * bytes`, to `dest + my_pe * bytes` of `pe`. Collective.
+/// Each PE copies `bytes` from `source + pe * bytes` to `dest + my_pe * bytes` of each `pe`.
+/// Collective.
 MORI_SHMEM_API int ShmemAllToAllMemOnStream(void* dest, const void* source, std::size_t bytes,
                                             void* stream);
 /// Combines `count` elements of all PEs, in the order of PEs: the same result, to the bit, on all.

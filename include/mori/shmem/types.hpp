@@ -44,7 +44,7 @@ enum class ErrorCode : int {
 };
 
 /// Token by which PEs find each other. Made by one process, carried to all others by any means.
-/// It holds a secret: who knows it can join, once.
+/// It holds a secret: a process that knows it can join, once.
 struct UniqueId {
   static constexpr int kBytes = 128;
   std::uint8_t bytes[kBytes];
