@@ -1,6 +1,7 @@
 // Out-of-line parts of the inline operations: what is not the common case.
 #include "mori/shmem/host_ops.hpp"
 
+#include "base/log.hpp"
 #include "shmem/last_error.hpp"
 #include "shmem/registry.hpp"
 #include "shmem/symmetric_address.hpp"
@@ -14,6 +15,7 @@ int LastCode() { return static_cast<int>(LastErrorCode()); }
 /// The calling thread's world, which it binds this thread to if it can; null with the error
 /// reported.
 World* FindWorld(const char* what) {
+  Log(LogLevel::kTrace, "{}, out of line", what);
   World* world = Registry::Instance().Current();
   if (world == nullptr) Report(what, Registry::Instance().NoWorld());
   return world;
@@ -114,7 +116,7 @@ int SlowGet(void* dest, const void* source, std::size_t bytes, int pe, const cha
 int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value) {
   const World* world = Registry::Instance().Current();
   if (world == nullptr) {
-    return Report("wait_until", Registry::Instance().NoWorld());
+    return Report("shmem_wait_until", Registry::Instance().NoWorld());
   }
   Status status;
   if (bytes == 4) {
@@ -124,7 +126,7 @@ int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t
     status = is_signed ? WaitForBits<std::int64_t>(*world, ivar, cmp, value)
                        : WaitForBits<std::uint64_t>(*world, ivar, cmp, value);
   }
-  return Report("wait_until", status);
+  return Report("shmem_wait_until", status);
 }
 
 int SlowAtomic(AtomicOp op, const void* address, int bytes, std::uint64_t value,
@@ -153,7 +155,7 @@ int CheckWord(const void* address, int bytes, int pe, const char* what) {
 
 int SlowPutSignal(void* dest, const void* source, std::size_t bytes, std::uint64_t* sig_addr,
                   std::uint64_t signal, SignalOp op, int pe) {
-  constexpr const char* kName = "put-with-signal";
+  constexpr const char* kName = "shmem_putmem_signal";
   const World* world = FindWorld(kName);
   if (world == nullptr) return LastCode();
   return Report(kName, [&]() -> Status {

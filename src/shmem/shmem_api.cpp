@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "base/standard_descriptors.hpp"
+#include "base/text.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "shmem/info.hpp"
 #include "shmem/last_error.hpp"
@@ -32,12 +33,17 @@ void WarnOnce(const Result<Config>& config, int rank) {
   std::call_once(warned, [&] {
     for (const auto& warning : config->warnings) LogWarn("{}", warning);
   });
+  for (const auto& [name, value] : config->set_variables)
+    LogDebug("init: {}={}", name, Quote(value));
 }
 
 Status Init(int rank, int size, const UniqueId& id) {
   OccupyStandardDescriptors();
   MORI_ASSIGN_OR_RETURN(const Rendezvous rendezvous, DecodeUniqueId(id));
-  if (size < 1 || rank < 0 || rank >= size) {
+  if (size < 1) {
+    return Error(ErrorCode::kInvalidArgument, "the world size is {}; it must be 1 or more", size);
+  }
+  if (rank < 0 || rank >= size) {
     return Error(ErrorCode::kInvalidArgument,
                  "rank {} is out of range: a world of {} has ranks 0 to {}", rank, size, size - 1);
   }
@@ -54,6 +60,7 @@ Status Init(int rank, int size, const UniqueId& id) {
 /// `call` on the thread's world, or the error of having none.
 template <typename Call>
 int OnWorld(const char* name, Call call) {
+  Log(LogLevel::kTrace, "{}", name);
   LinkedStates::Instance().Retry();
   World* world = Registry::Instance().Current();
   return Report(name, world != nullptr ? call(*world) : Registry::Instance().NoWorld());

@@ -49,23 +49,25 @@ Result<std::uint64_t> BytesOfAll(const World& world, std::uint64_t bytes) {
 }  // namespace
 
 int ShmemPutMemOnStream(void* dest, const void* source, std::size_t bytes, int pe, void* stream) {
-  return OnStreams("put on a stream", stream, [&](const World& world, Streams& streams) -> Status {
-    MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
-    return streams.Copy(to, source, bytes, stream);
-  });
+  return OnStreams("shmem_putmem_on_stream", stream,
+                   [&](const World& world, Streams& streams) -> Status {
+                     MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
+                     return streams.Copy(to, source, bytes, stream);
+                   });
 }
 
 int ShmemGetMemOnStream(void* dest, const void* source, std::size_t bytes, int pe, void* stream) {
-  return OnStreams("get on a stream", stream, [&](const World& world, Streams& streams) -> Status {
-    MORI_ASSIGN_OR_RETURN(const std::byte* from, FindMapped(world, source, bytes, pe));
-    return streams.Copy(dest, from, bytes, stream);
-  });
+  return OnStreams(
+      "shmem_getmem_on_stream", stream, [&](const World& world, Streams& streams) -> Status {
+        MORI_ASSIGN_OR_RETURN(const std::byte* from, FindMapped(world, source, bytes, pe));
+        return streams.Copy(dest, from, bytes, stream);
+      });
 }
 
 int ShmemPutMemSignalOnStream(void* dest, const void* source, std::size_t bytes,
                               std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
                               void* stream) {
-  return OnStreams("put-with-signal on a stream", stream,
+  return OnStreams("shmem_putmem_signal_on_stream", stream,
                    [&](const World& world, Streams& streams) -> Status {
                      MORI_RETURN_IF_ERROR(CheckSignal(world, sig_addr, op, pe));
                      MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
@@ -76,7 +78,7 @@ int ShmemPutMemSignalOnStream(void* dest, const void* source, std::size_t bytes,
 
 int ShmemSignalOpOnStream(std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
                           void* stream) {
-  return OnStreams("signal on a stream", stream,
+  return OnStreams("shmem_signal_op_on_stream", stream,
                    [&](const World& world, Streams& streams) -> Status {
                      MORI_RETURN_IF_ERROR(CheckSignal(world, sig_addr, op, pe));
                      return streams.Signal(sig_addr, signal, op, pe, stream);
@@ -85,35 +87,36 @@ int ShmemSignalOpOnStream(std::uint64_t* sig_addr, std::uint64_t signal, SignalO
 
 int ShmemSignalWaitUntilOnStream(const std::uint64_t* sig_addr, Cmp cmp, std::uint64_t value,
                                  void* stream) {
-  return OnStreams("wait on a stream", stream, [&](const World& world, Streams& streams) -> Status {
-    if (static_cast<int>(cmp) < 0 || cmp > Cmp::kLe) {
-      return Error(ErrorCode::kInvalidArgument, "comparison {} is unknown: 0 to 5",
-                   static_cast<int>(cmp));
-    }
-    MORI_RETURN_IF_ERROR(CheckWord(sig_addr, sizeof *sig_addr));
-    MORI_RETURN_IF_ERROR(CheckRange(world, sig_addr, sizeof *sig_addr));
-    return streams.Wait(sig_addr, cmp, value, stream);
-  });
+  return OnStreams("shmem_signal_wait_until_on_stream", stream,
+                   [&](const World& world, Streams& streams) -> Status {
+                     if (static_cast<int>(cmp) < 0 || cmp > Cmp::kLe) {
+                       return Error(ErrorCode::kInvalidArgument, "comparison {} is unknown: 0 to 5",
+                                    static_cast<int>(cmp));
+                     }
+                     MORI_RETURN_IF_ERROR(CheckWord(sig_addr, sizeof *sig_addr));
+                     MORI_RETURN_IF_ERROR(CheckRange(world, sig_addr, sizeof *sig_addr));
+                     return streams.Wait(sig_addr, cmp, value, stream);
+                   });
 }
 
 int ShmemQuietOnStream(void* stream) {
-  return OnStreams("quiet on a stream", stream,
+  return OnStreams("shmem_quiet_on_stream", stream,
                    [&](const World&, Streams& streams) { return streams.Quiet(stream); });
 }
 
 int ShmemBarrierAllOnStream(void* stream) {
-  return OnStreams("barrier_all on a stream", stream,
+  return OnStreams("shmem_barrier_all_on_stream", stream,
                    [&](const World&, Streams& streams) { return streams.Meet(stream); });
 }
 
 int ShmemSyncAllOnStream(void* stream) {
-  return OnStreams("sync_all on a stream", stream,
+  return OnStreams("shmem_sync_all_on_stream", stream,
                    [&](const World&, Streams& streams) { return streams.Meet(stream); });
 }
 
 int ShmemBroadcastMemOnStream(void* dest, const void* source, std::size_t bytes, int root,
                               void* stream) {
-  return OnStreams("broadcast on a stream", stream,
+  return OnStreams("shmem_broadcast_on_stream", stream,
                    [&](const World& world, Streams& streams) -> Status {
                      MORI_RETURN_IF_ERROR(CheckPe(world, root));
                      MORI_RETURN_IF_ERROR(CheckRange(world, dest, bytes));
@@ -122,7 +125,7 @@ int ShmemBroadcastMemOnStream(void* dest, const void* source, std::size_t bytes,
 }
 
 int ShmemFCollectMemOnStream(void* dest, const void* source, std::size_t bytes, void* stream) {
-  return OnStreams("fcollect on a stream", stream,
+  return OnStreams("shmem_fcollect_on_stream", stream,
                    [&](const World& world, Streams& streams) -> Status {
                      MORI_ASSIGN_OR_RETURN(const std::uint64_t all, BytesOfAll(world, bytes));
                      MORI_RETURN_IF_ERROR(CheckRange(world, dest, all));
@@ -131,7 +134,7 @@ int ShmemFCollectMemOnStream(void* dest, const void* source, std::size_t bytes, 
 }
 
 int ShmemAllToAllMemOnStream(void* dest, const void* source, std::size_t bytes, void* stream) {
-  return OnStreams("alltoall on a stream", stream,
+  return OnStreams("shmem_alltoall_on_stream", stream,
                    [&](const World& world, Streams& streams) -> Status {
                      MORI_ASSIGN_OR_RETURN(const std::uint64_t all, BytesOfAll(world, bytes));
                      MORI_RETURN_IF_ERROR(CheckRange(world, dest, all));
@@ -142,7 +145,7 @@ int ShmemAllToAllMemOnStream(void* dest, const void* source, std::size_t bytes, 
 int ShmemReduceOnStream(void* dest, const void* source, std::size_t count, ElementType type,
                         ReduceOp op, void* stream) {
   return OnStreams(
-      "reduction on a stream", stream, [&](const World& world, Streams& streams) -> Status {
+      "shmem_reduce_on_stream", stream, [&](const World& world, Streams& streams) -> Status {
         const std::uint64_t element = ElementBytes(type);
         if (element == 0 || static_cast<int>(op) < 0 || op > ReduceOp::kMax) {
           return Error(

@@ -11,6 +11,7 @@
 #include "base/machine.hpp"
 #include "bootstrap/rendezvous_messages.hpp"
 #include "bootstrap/socket_bootstrap.hpp"
+#include "shmem/start_lines.hpp"
 #include "shmem/wait.hpp"
 
 namespace mori::shmem {
@@ -36,14 +37,6 @@ Settings SettingsOf(const Config& config, const DeviceRuntime& runtime) {
           {"MORI_NUM_QP_PER_PE", std::to_string(config.num_qp_per_pe)},
           {"MORI_ENABLE_RAIL_ONLY", config.enable_rail_only ? "1" : "0"},
           {"MORI_DISABLE_P2P", config.disable_p2p ? "1" : "0"}};
-}
-
-/// "cuda backend", and how to get the other where nobody has asked for it.
-std::string BackendText(const Config& config, const DeviceRuntime& runtime) {
-  const bool is_found = config.backend == Backend::kAuto && !runtime.IsHostMemory();
-  return fmt::format(
-      "{} backend{}", BackendName(runtime.backend()),
-      is_found ? " on the GPU found here (MORI_SHMEM_BACKEND=host takes the CPU's memory)" : "");
 }
 
 Bytes EncodePeInfo(const PeInfo& info) {
@@ -84,8 +77,9 @@ std::string DescribeProposal(const Proposal& proposal) {
                          proposal.second, proposal.third);
     case Proposal::Call::kOutcome: return "the end of an exchange of memory";
     case Proposal::Call::kFree:
-      return proposal.second == 0 ? "free of no heap address"
-                                  : fmt::format("free of heap offset {:#x}", proposal.first);
+      if (proposal.third != 0) return "a free of null";
+      return proposal.second == 0 ? "a free of an address outside its heap"
+                                  : fmt::format("a free of heap offset {:#x}", proposal.first);
   }
   return "another call";
 }
@@ -161,13 +155,18 @@ Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous
     if (!why.empty()) LogDebug("MORI_SHMEM_BACKEND=auto takes the host's memory: {}", why);
     if (runtime.ok()) runtime_ = std::move(*runtime);
     options.failure = runtime.ok() ? CheckHeapConfig(config_, *runtime_) : runtime.status();
+    if (options.failure.ok())
+      LogDebug("init: {} backend ({})", BackendName(runtime_->backend()), runtime_->Describe());
   }
   if (options.failure.ok()) {
     auto addresses = SelectOwnAddresses(config_.socket_ifname);
     if (addresses.ok()) options.listen_addresses = std::move(*addresses);
     options.failure = addresses.status();
   }
+  LogDebug("init: rank {} of {} meets the others by TCP at {} own address{}", rank_, size_,
+           options.listen_addresses.size(), options.listen_addresses.size() == 1 ? "" : "es");
   MORI_ASSIGN_OR_RETURN(bootstrap_, SocketBootstrap::Connect(rendezvous, options));
+  LogDebug("init: rank {} of {} is connected", rank_, size_);
   return Status();
 }
 
@@ -210,6 +209,8 @@ Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadl
 }
 
 Status World::CheckSettings() const {
+  LogDebug("init: node {} has PEs {}", pes_[static_cast<std::size_t>(rank_)].node_id,
+           PeList(node_pes_));
   const Settings& first = pes_[0].settings;
   for (const PeInfo& other : pes_) {
     for (std::size_t i = 0; i < first.size() && i < other.settings.size(); ++i) {
@@ -242,10 +243,13 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
   });
   runtime_->SetPatience([this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); });
   FaultPoint("init: board shared");
+  LogDebug("init: descriptors and board are shared with {} PE{} of the node", count,
+           count == 1 ? "" : "s");
   p2p_ = MakeP2pTransport(runtime_.get(), fd_exchange_.get(), node_pes_, rank_, size_);
   const auto agree = [this](const Status& mine) { return AgreeOnOutcome(mine); };
   const SpaceParts parts{runtime_.get(), p2p_.get(), rank_, size_, agree};
   MORI_ASSIGN_OR_RETURN(heap_, MakeHeap(config_, parts));
+  LogDebug("init: {} heap: {}", HeapModeName(heap_->mode()), heap_->Describe());
   if (!runtime_->IsHostMemory()) {
     MORI_ASSIGN_OR_RETURN(device_state_,
                           DeviceState::Create(parts, *heap_, board_->first_lost_word(), deadline));
@@ -313,24 +317,7 @@ void World::Publish() {
   context_->peer_bases = heap_->peer_bases();
   context_->my_pe = static_cast<std::uint32_t>(rank_);
   context_->n_pes = static_cast<std::uint32_t>(size_);
-  if (const auto& wanted = config_.vmm_chunk_bytes; rank_ == 0 &&
-                                                    config_.heap_mode == HeapMode::kVmm && wanted &&
-                                                    *wanted != ChunkBytes(config_, *runtime_)) {
-    LogInfo(
-        "MORI_SHMEM_VMM_CHUNK_SIZE is {}, chunks are {}: whole pieces of {}, and no more than the "
-        "heap",
-        FormatByteSize(*wanted), FormatByteSize(ChunkBytes(config_, *runtime_)),
-        FormatByteSize(runtime_->GranularityBytes()));
-  }
-  if (rank_ == 0 && config_.gpu_sharing == GpuSharing::kAuto &&
-      runtime_->sharing() == GpuSharing::kIpc) {
-    LogInfo(
-        "GPU memory is shared by IPC handle (MORI_SHMEM_GPU_SHARING): the device cannot share it "
-        "by file descriptor");
-  }
-  LogInfo("ready: {}, {} heap of {} ({}), {} PE{} on this node", BackendText(config_, *runtime_),
-          HeapModeName(heap_->mode()), FormatByteSize(heap_->bytes()),
-          HeapTypeName(config_.heap_type), node_pes_.size(), node_pes_.size() == 1 ? "" : "s");
+  LogStart({&config_, runtime_.get(), heap_.get(), rank_, size_, node_pes_.size()});
 }
 
 Status World::Lost(int pe) const {

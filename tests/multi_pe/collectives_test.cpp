@@ -131,7 +131,7 @@ TEST_P(Collectives, DifferentCallsAreAnErrorOnEveryPe) {
     const int code = pe.rank == 0 ? ShmemBarrierAll() : ShmemFree(block);
     PE_CHECK_EQ(code, static_cast<int>(ErrorCode::kMismatch));
     PE_CHECK(LastErrorHas("PE 0 made barrier_all()"));
-    PE_CHECK(LastErrorHas("PE 1 made free of heap offset"));
+    PE_CHECK(LastErrorHas("PE 1 made a free of heap offset"));
     PE_CHECK_EQ(ShmemFree(block), 0);
     PE_CHECK_EQ(ShmemFinalize(), 0);
   });

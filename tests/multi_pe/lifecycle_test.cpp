@@ -243,17 +243,47 @@ TEST(Lifecycle, WhoGivesUpInFinalizeIsLostToWhoWaitsElsewhere) {
     EXPECT_EQ(Failures(testing::RunAs(as, 2, body, options)), "");
 }
 
-TEST(Lifecycle, ASuccessfulRunPrintsOneLinePerPe) {
-  const auto outcomes = RunProcesses(2, [](const Pe& pe) {
-    pe.Init();
-    PE_CHECK(ShmemMalloc(64) != nullptr);
-    PE_CHECK_EQ(ShmemBarrierAll(), 0);
-    PE_CHECK_EQ(ShmemFinalize(), 0);
-  });
-  for (int rank = 0; rank < 2; ++rank) {
-    const std::string& output = outcomes[static_cast<std::size_t>(rank)].output;
-    EXPECT_TRUE(output.starts_with("[mori] PE " + std::to_string(rank) + "/2 ready: ")) << output;
-    EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+void SuccessfulRun(const Pe& pe) {
+  pe.Init();
+  PE_CHECK(ShmemMalloc(64) != nullptr);
+  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+  PE_CHECK_EQ(ShmemFinalize(), 0);
+}
+
+TEST(Lifecycle, ASuccessfulRunPrintsOneLineForTheWorld) {
+  const auto outcomes = RunProcesses(2, SuccessfulRun);
+  EXPECT_EQ(outcomes[0].output.substr(0, outcomes[0].output.find('\n') + 1), outcomes[0].output);
+  EXPECT_TRUE(
+      outcomes[0].output.starts_with("[mori] PE 0/2 ready: 2 PEs, host backend, static heap "
+                                     "of "))
+      << outcomes[0].output;
+  EXPECT_EQ(outcomes[0].output.find("uncached"), std::string::npos) << "host memory is cached";
+  EXPECT_EQ(outcomes[1].output, "");
+}
+
+TEST(Lifecycle, DebugShowsWhatEachStepOfInitChose) {
+  testing::Options options;
+  options.environment = {{"MORI_GLOBAL_LOG_LEVEL", "DEBUG"}};
+  for (const auto& outcome : RunProcesses(2, SuccessfulRun, options)) {
+    std::size_t at = 0;
+    for (const char* step : {"init: MORI_GLOBAL_LOG_LEVEL=\"DEBUG\"", "init: host backend (",
+                             "meets the others by TCP at 1 own address", "is connected",
+                             "has PEs 0,1", "descriptors and board are shared with 2 PEs",
+                             "init: static heap: ", "debug: ready: host backend"}) {
+      at = outcome.output.find(step, at);
+      ASSERT_NE(at, std::string::npos) << step << " is not there, or too early, in\n"
+                                       << outcome.output;
+    }
+    EXPECT_EQ(outcome.output.find("trace:"), std::string::npos) << outcome.output;
+  }
+}
+
+TEST(Lifecycle, TraceShowsEachCallThatGoesOutOfLine) {
+  testing::Options options;
+  options.environment = {{"MORI_GLOBAL_LOG_LEVEL", "TRACE"}};
+  for (const auto& outcome : RunProcesses(2, SuccessfulRun, options)) {
+    for (const char* call : {"trace: shmem_malloc\n", "trace: shmem_barrier_all\n"})
+      EXPECT_NE(outcome.output.find(call), std::string::npos) << call << outcome.output;
   }
 }
 

@@ -413,7 +413,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, WrongCall,
                                                          std::uint64_t{1}, 0);
                                                    },
                                                    ErrorCode::kInvalidArgument,
-                                                   {"atomic add", "not aligned"}},
+                                                   {"shmem_atomic_add", "not aligned"}},
                                            CallRow{"FetchFromPeOutOfRange",
                                                    [](const Pe&, std::byte* block) {
                                                      return ShmemAtomicFetch(

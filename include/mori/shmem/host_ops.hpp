@@ -204,7 +204,7 @@ inline bool Holds(T left, Cmp cmp, T right) {
 /// not overlap.
 inline int ShmemPutMem(void* dest, const void* source, std::size_t bytes, int pe) {
   std::byte* to = detail::FastPeerPointer(dest, bytes, pe);
-  if (to == nullptr) return detail::SlowPut(dest, source, bytes, pe, "put");
+  if (to == nullptr) return detail::SlowPut(dest, source, bytes, pe, "shmem_putmem");
   detail::Copy(to, source, bytes);
   return 0;
 }
@@ -212,7 +212,7 @@ inline int ShmemPutMem(void* dest, const void* source, std::size_t bytes, int pe
 /// Copies `bytes` from `source` on `pe` to local `dest`.
 inline int ShmemGetMem(void* dest, const void* source, std::size_t bytes, int pe) {
   const std::byte* from = detail::FastPeerPointer(source, bytes, pe);
-  if (from == nullptr) return detail::SlowGet(dest, source, bytes, pe, "get");
+  if (from == nullptr) return detail::SlowGet(dest, source, bytes, pe, "shmem_getmem");
   detail::Copy(dest, from, bytes);
   return 0;
 }
@@ -242,7 +242,7 @@ template <typename T>
 inline int ShmemP(T* dest, T value, int pe) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::byte* to = detail::FastPeerPointer(dest, sizeof(T), pe);
-  if (to == nullptr) return detail::SlowPut(dest, &value, sizeof(T), pe, "p");
+  if (to == nullptr) return detail::SlowPut(dest, &value, sizeof(T), pe, "shmem_p");
   detail::Copy(to, &value, sizeof(T));
   return 0;
 }
@@ -253,7 +253,7 @@ inline T ShmemG(const T* source, int pe) {
   if (const std::byte* from = detail::FastPeerPointer(source, sizeof(T), pe)) {
     detail::Copy(&value, from, sizeof(T));
   } else {
-    detail::SlowGet(&value, source, sizeof(T), pe, "g");
+    detail::SlowGet(&value, source, sizeof(T), pe, "shmem_g");
   }
   return value;
 }
@@ -266,13 +266,13 @@ inline T ShmemAtomicFetch(const T* target, int pe) {
   const T* word = detail::FastPeerWord(target, pe);
   return word != nullptr ? __atomic_load_n(word, __ATOMIC_ACQUIRE)
                          : detail::FetchOutOfLine(detail::AtomicOp::kFetch, target, T{}, T{}, pe,
-                                                  "atomic fetch");
+                                                  "shmem_atomic_fetch");
 }
 template <typename T>
 inline int ShmemAtomicSet(T* target, T value, int pe) {
   T* word = detail::FastPeerWord(target, pe);
   if (word == nullptr)
-    return detail::DoOutOfLine(detail::AtomicOp::kSet, target, value, pe, "atomic set");
+    return detail::DoOutOfLine(detail::AtomicOp::kSet, target, value, pe, "shmem_atomic_set");
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
   return 0;
 }
@@ -281,7 +281,7 @@ inline T ShmemAtomicSwap(T* target, T value, int pe) {
   T* word = detail::FastPeerWord(target, pe);
   return word != nullptr ? __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL)
                          : detail::FetchOutOfLine(detail::AtomicOp::kSwap, target, value, T{}, pe,
-                                                  "atomic swap");
+                                                  "shmem_atomic_swap");
 }
 /// Stores `value` where `expected` was found. @return what was found.
 template <typename T>
@@ -289,7 +289,7 @@ inline T ShmemAtomicCompareSwap(T* target, T expected, T value, int pe) {
   T* word = detail::FastPeerWord(target, pe);
   if (word == nullptr) {
     return detail::FetchOutOfLine(detail::AtomicOp::kCompareSwap, target, value, expected, pe,
-                                  "atomic compare-swap");
+                                  "shmem_atomic_compare_swap");
   }
   __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   return expected;
@@ -299,13 +299,13 @@ inline T ShmemAtomicFetchAdd(T* target, T value, int pe) {
   T* word = detail::FastPeerWord(target, pe);
   return word != nullptr ? __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL)
                          : detail::FetchOutOfLine(detail::AtomicOp::kFetchAdd, target, value, T{},
-                                                  pe, "atomic fetch-add");
+                                                  pe, "shmem_atomic_fetch_add");
 }
 template <typename T>
 inline int ShmemAtomicAdd(T* target, T value, int pe) {
   T* word = detail::FastPeerWord(target, pe);
   if (word == nullptr)
-    return detail::DoOutOfLine(detail::AtomicOp::kFetchAdd, target, value, pe, "atomic add");
+    return detail::DoOutOfLine(detail::AtomicOp::kFetchAdd, target, value, pe, "shmem_atomic_add");
   __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
   return 0;
 }
@@ -314,13 +314,13 @@ inline T ShmemAtomicFetchAnd(T* target, T value, int pe) {
   T* word = detail::FastPeerWord(target, pe);
   return word != nullptr ? __atomic_fetch_and(word, value, __ATOMIC_ACQ_REL)
                          : detail::FetchOutOfLine(detail::AtomicOp::kFetchAnd, target, value, T{},
-                                                  pe, "atomic fetch-and");
+                                                  pe, "shmem_atomic_fetch_and");
 }
 template <typename T>
 inline int ShmemAtomicAnd(T* target, T value, int pe) {
   T* word = detail::FastPeerWord(target, pe);
   if (word == nullptr)
-    return detail::DoOutOfLine(detail::AtomicOp::kFetchAnd, target, value, pe, "atomic and");
+    return detail::DoOutOfLine(detail::AtomicOp::kFetchAnd, target, value, pe, "shmem_atomic_and");
   __atomic_fetch_and(word, value, __ATOMIC_ACQ_REL);
   return 0;
 }
@@ -329,13 +329,13 @@ inline T ShmemAtomicFetchOr(T* target, T value, int pe) {
   T* word = detail::FastPeerWord(target, pe);
   return word != nullptr ? __atomic_fetch_or(word, value, __ATOMIC_ACQ_REL)
                          : detail::FetchOutOfLine(detail::AtomicOp::kFetchOr, target, value, T{},
-                                                  pe, "atomic fetch-or");
+                                                  pe, "shmem_atomic_fetch_or");
 }
 template <typename T>
 inline int ShmemAtomicOr(T* target, T value, int pe) {
   T* word = detail::FastPeerWord(target, pe);
   if (word == nullptr)
-    return detail::DoOutOfLine(detail::AtomicOp::kFetchOr, target, value, pe, "atomic or");
+    return detail::DoOutOfLine(detail::AtomicOp::kFetchOr, target, value, pe, "shmem_atomic_or");
   __atomic_fetch_or(word, value, __ATOMIC_ACQ_REL);
   return 0;
 }
@@ -344,13 +344,13 @@ inline T ShmemAtomicFetchXor(T* target, T value, int pe) {
   T* word = detail::FastPeerWord(target, pe);
   return word != nullptr ? __atomic_fetch_xor(word, value, __ATOMIC_ACQ_REL)
                          : detail::FetchOutOfLine(detail::AtomicOp::kFetchXor, target, value, T{},
-                                                  pe, "atomic fetch-xor");
+                                                  pe, "shmem_atomic_fetch_xor");
 }
 template <typename T>
 inline int ShmemAtomicXor(T* target, T value, int pe) {
   T* word = detail::FastPeerWord(target, pe);
   if (word == nullptr)
-    return detail::DoOutOfLine(detail::AtomicOp::kFetchXor, target, value, pe, "atomic xor");
+    return detail::DoOutOfLine(detail::AtomicOp::kFetchXor, target, value, pe, "shmem_atomic_xor");
   __atomic_fetch_xor(word, value, __ATOMIC_ACQ_REL);
   return 0;
 }
@@ -401,13 +401,13 @@ inline int ShmemPutMemSignalNbi(void* dest, const void* source, std::size_t byte
 
 /// This PE's signal word. Acquire: data put with the signal is visible.
 inline std::uint64_t ShmemSignalFetch(const std::uint64_t* sig_addr) {
-  return detail::ReadOwnWord(sig_addr, "signal fetch");
+  return detail::ReadOwnWord(sig_addr, "shmem_signal_fetch");
 }
 
 /// Whether `*ivar cmp value` holds now, on this PE's copy. Acquire where it does.
 template <typename T>
 inline bool ShmemTest(const T* ivar, Cmp cmp, T value) {
-  return detail::Holds(detail::ReadOwnWord(ivar, "test"), cmp, value);
+  return detail::Holds(detail::ReadOwnWord(ivar, "shmem_test"), cmp, value);
 }
 
 /// Returns 0 once `*ivar cmp value` holds on this PE's copy; kPeerLost if a PE dies or leaves while
