@@ -154,6 +154,45 @@ TEST(WrongInit, ModesThatDifferAreNamedOnEveryPe) {
   EXPECT_EQ(Failures(outcomes), "");
 }
 
+struct SettingRow {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> both;  ///< set on both PEs
+  std::string first, second;                              ///< values on PE 0 and PE 1
+  std::string first_shown, second_shown;
+};
+void PrintTo(const SettingRow& row, std::ostream* out) { *out << row.name; }
+
+class SettingThatDiffers : public ::testing::TestWithParam<SettingRow> {};
+
+TEST_P(SettingThatDiffers, IsNamedOnEveryPeWithBothValues) {
+  const SettingRow& row = GetParam();
+  const auto outcomes = testing::RunProcesses(2, [&](const Pe& pe) {
+    for (const auto& [name, value] : row.both) ::setenv(name.c_str(), value.c_str(), 1);
+    ::setenv(row.name.c_str(), (pe.rank == 0 ? row.first : row.second).c_str(), 1);
+    ExpectError(pe.TryInit(), ErrorCode::kMismatch,
+                {row.name + " must be the same on all PEs: PE 0 has " + row.first_shown +
+                 ", PE 1 has " + row.second_shown});
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, SettingThatDiffers,
+    ::testing::Values(
+        SettingRow{"MORI_SHMEM_MODE", {}, "static", "isolation", "static", "isolation"},
+        SettingRow{"MORI_SHMEM_HEAP_SIZE", {}, "8M", "16M", "8 MiB", "16 MiB"},
+        SettingRow{"MORI_SHMEM_VMM_CHUNK_SIZE",
+                   {{"MORI_SHMEM_MODE", "vmm"}},
+                   "64K",
+                   "128K",
+                   "64 KiB",
+                   "128 KiB"},
+        SettingRow{"MORI_SHMEM_HEAP_TYPE", {}, "normal", "uncached", "normal", "uncached"},
+        SettingRow{"MORI_NUM_QP_PER_PE", {}, "1", "4", "1", "4"},
+        SettingRow{"MORI_ENABLE_RAIL_ONLY", {}, "0", "1", "0", "1"},
+        SettingRow{"MORI_DISABLE_P2P", {}, "0", "1", "0", "1"}),
+    [](const auto& row) { return row.param.name; });
+
 /// Rounded to two decimals, both are 1 GiB.
 TEST(WrongInit, SizesThatDifferALittleAreNamedOnEveryPe) {
   const auto outcomes = testing::RunProcesses(2, [](const Pe& pe) {
@@ -205,9 +244,15 @@ TEST(WrongInit, PesOfDifferentNodesAreRefusedWithTheReason) {
 
 TEST(WrongInit, RankOutOfRange) {
   const auto outcomes = testing::RunProcesses(1, [](const Pe& pe) {
-    for (const auto& [rank, size] : {std::pair{-1, 2}, {2, 2}, {0, 0}, {0, -3}}) {
+    for (const auto& [rank, size] : {std::pair{-1, 2}, {2, 2}}) {
       ExpectError(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, rank, size, pe.id),
-                  ErrorCode::kInvalidArgument, {"rank " + std::to_string(rank), "out of range"});
+                  ErrorCode::kInvalidArgument,
+                  {"rank " + std::to_string(rank) + " is out of range", "has ranks 0 to 1"});
+    }
+    for (const int size : {0, -3}) {
+      ExpectError(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, 0, size, pe.id),
+                  ErrorCode::kInvalidArgument,
+                  {"the world size is " + std::to_string(size) + "; it must be 1 or more"});
     }
     pe.Init();  // the id is still good
     PE_CHECK_EQ(ShmemFinalize(), 0);

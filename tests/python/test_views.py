@@ -65,6 +65,17 @@ def test_views_that_cannot_be(run_pes: PeRunner) -> None:
     expect_error(invalid, numpy, ptr, 8, object, says="object")
     expect_error(invalid, dlpack, ptr, 8, "float33", says="float33")
     expect_error(invalid, dlpack, ptr + 2, 8, "float32", says="multiple of 4")
+    for make, types in ((numpy, ("float32", np.uint8)), (dlpack, ("float32", "bool"))):
+        for shape in (2.5, "4", b"x" * 3, (2, "3"), (None,), [[2]], 2**63, (2**62, 2), 2**200,
+                      (0, 2**63), (0, 2**62, 2**62), (1,) * 65, np.zeros(2), object()):
+            for dtype in types:
+                if isinstance(shape, bytes):
+                    shape = (shape,)
+                expect_error(invalid, make, ptr, shape, dtype, says=f"{make.__name__}: ")
+    for dtype in ("float33", 7, "S0", "V0", [("a", "no")], object(), "O", ("O", 3)):
+        expect_error(invalid, numpy, ptr, 8, dtype, says="shmem_numpy: dtype is")
+    for dtype in (np.float32, None, 7, "object", ["float32"]):
+        expect_error(invalid, dlpack, ptr, 8, dtype, says="shmem_dlpack: dtype is")
     shmem.shmem_finalize()
     expect_error(shmem.ErrorCode.NOT_INITIALIZED, numpy, ptr, 8, np.uint8)
     """
@@ -211,5 +222,119 @@ def test_torch_tensors_over_own_and_peer_memory(run_pes: PeRunner) -> None:
     shmem.shmem_free(ptr)
     shmem.shmem_finalize()
     assert (theirs == other + 1.5).all()
+    """
+    run_pes(2, code).succeeded()
+
+
+@needs_torch
+def test_tensors_that_cannot_be(run_pes: PeRunner) -> None:
+    code = """
+    import torch
+    join()
+    ptr = shmem.shmem_malloc(4096)
+    invalid = shmem.ErrorCode.INVALID_ARGUMENT
+    for make, start in ((shmem.shmem_tensor, (ptr,)), (shmem.mori_shmem_create_tensor, ())):
+        for dtype in ("float32", None, float, 4):
+            expect_error(invalid, make, *start, 8, dtype, says=f"{make.__name__}: dtype is")
+        for shape in (-1, 2.5, "4", (2, None), 2**63, (0, 2**63), (1,) * 65):
+            expect_error(invalid, make, *start, shape, torch.uint8, says=f"{make.__name__}: shape")
+    expect_error(invalid, shmem.shmem_tensor, ptr + 1, 8, torch.float32, says="multiple of 4")
+    expect_error(invalid, shmem.mori_shmem_create_tensor_list_intra_node, 4, torch.int8, 0)
+    expect_error(invalid, shmem.mori_shmem_create_tensor_list_intra_node, 4, torch.int8, 2,
+                 says="mori_shmem_create_tensor_list_intra_node: num_ranks is 2")
+    assert shmem.shmem_heap_stats().live_blocks == 1
+    shmem.shmem_finalize()
+    """
+    run_pes(1, code).succeeded()
+
+
+def test_dlpack_names_every_type_as_numpy_does(run_pes: PeRunner) -> None:
+    code = """
+    import numpy as np
+    from mori.shmem.views import _DLPACK_TYPES
+    join()
+    ptr = shmem.shmem_malloc(4096)
+    shmem.shmem_numpy(ptr, 4096, np.uint8)[:] = 1
+    for name in _DLPACK_TYPES:
+        array = shmem.shmem_dlpack(ptr, (3, 2), name)
+        if name == "bfloat16":  # numpy has none
+            continue
+        for request in ({}, {"max_version": (1, 0)}):
+            class Forwarding:
+                def __dlpack__(self, **asked):
+                    return array.__dlpack__(**request)
+                def __dlpack_device__(self):
+                    return array.__dlpack_device__()
+            taken = np.from_dlpack(Forwarding())
+            assert taken.dtype == np.dtype(name), (name, taken.dtype)
+            assert taken.shape == (3, 2) and taken.ctypes.data == ptr
+            assert (taken == shmem.shmem_numpy(ptr, (3, 2), name)).all()
+    shmem.shmem_finalize()
+    """
+    run_pes(1, code).succeeded()
+
+
+@needs_torch
+def test_dlpack_names_every_type_as_torch_does(run_pes: PeRunner) -> None:
+    code = """
+    import torch
+    from mori.shmem.views import _DLPACK_TYPES
+    join()
+    ptr = shmem.shmem_malloc(4096)
+    for name in _DLPACK_TYPES:
+        assert torch.from_dlpack(shmem.shmem_dlpack(ptr, 4, name)).dtype == getattr(torch, name)
+    shmem.shmem_finalize()
+    """
+    run_pes(1, code).succeeded()
+
+
+def test_a_capsule_that_nobody_takes_keeps_nothing_mapped(run_pes: PeRunner) -> None:
+    code = """
+    import gc
+    def mappings():
+        with open("/proc/self/maps") as maps:
+            return sum("mori" in line for line in maps if "memfd:" in line)
+    join()
+    ptr = shmem.shmem_malloc(4096)
+    mapped = mappings()
+    assert mapped > 0
+    array = shmem.shmem_dlpack(ptr, 8, "float32")
+    for version in (None, (1, 0)):
+        capsule = array.__dlpack__(max_version=version)
+        taken = capsule  # by nobody
+    del array, capsule, taken
+    gc.collect()
+    shmem.shmem_finalize()
+    assert mappings() == 0, open("/proc/self/maps").read()
+    """
+    run_pes(1, code).succeeded()
+
+
+@needs_torch
+def test_helpers_that_programs_for_upstream_use(run_pes: PeRunner) -> None:
+    code = """
+    import torch
+    from mori.shmem import tensor_utils
+    join()
+    tensors = shmem.mori_shmem_create_tensor_list_intra_node((2, 3), torch.float32, world_size)
+    assert len(tensors) == world_size
+    mine = tensors[rank]
+    assert mine.__symm_tensor__ is True
+    mine.fill_(rank)
+    shmem.shmem_barrier_all()
+    assert [tensor[1, 2].item() for tensor in tensors] == list(range(world_size))
+    assert tensor_utils.symm_mori_shmem_tensor(mine, rank) is mine
+    assert (tensor_utils.symm_mori_shmem_tensor(mine, 1 - rank) == 1 - rank).all()
+    empty = shmem.mori_shmem_create_tensor((0, 4), torch.int64)
+    assert empty.shape == (0, 4) and empty.__symm_tensor__ is True
+    shmem.mori_shmem_free_tensor(empty)
+    buffer = tensor_utils.MoriShmemBuffer(mine.data_ptr(), 24, torch.float32)
+    assert torch.from_dlpack(buffer).tolist() == [rank] * 6
+    shmem.shmem_barrier_on_stream()
+    shmem.shmem_barrier_on_stream(stream=None)
+    ptr = mine.data_ptr()
+    assert shmem.shmem_ptr_p2p(dest_ptr=ptr, my_pe=rank, dest_pe=rank) == ptr
+    shmem.mori_shmem_free_tensor(mine)
+    shmem.shmem_finalize()
     """
     run_pes(2, code).succeeded()

@@ -30,6 +30,7 @@ from mori.shmem.api import (
     shmem_malloc,
     shmem_malloc_align,
     shmem_module_init,
+    shmem_mpi_init,
     shmem_mype,
     shmem_npes,
     shmem_num_qp_per_pe,
@@ -67,6 +68,7 @@ from mori.shmem.host_ops import (
 from mori.shmem.streams import (
     shmem_alltoall_on_stream,
     shmem_barrier_all_on_stream,
+    shmem_barrier_on_stream,
     shmem_broadcast_on_stream,
     shmem_fcollect_on_stream,
     shmem_getmem_on_stream,
@@ -81,11 +83,13 @@ from mori.shmem.streams import (
 from mori.shmem.views import (
     SymmetricArray,
     mori_shmem_create_tensor,
+    mori_shmem_create_tensor_list_intra_node,
     mori_shmem_free_tensor,
     mori_shmem_peer_tensor,
     shmem_dlpack,
     shmem_numpy,
     shmem_tensor,
+    symm_mori_shmem_tensor,
 )
 
 __all__ = [
@@ -102,6 +106,7 @@ __all__ = [
     "SignalOp",
     "SymmetricArray",
     "mori_shmem_create_tensor",
+    "mori_shmem_create_tensor_list_intra_node",
     "mori_shmem_free_tensor",
     "mori_shmem_peer_tensor",
     "shmem_alltoall_on_stream",
@@ -121,6 +126,7 @@ __all__ = [
     "shmem_atomic_xor",
     "shmem_barrier_all",
     "shmem_barrier_all_on_stream",
+    "shmem_barrier_on_stream",
     "shmem_broadcast_on_stream",
     "shmem_buffer_deregister",
     "shmem_buffer_register",
@@ -144,6 +150,7 @@ __all__ = [
     "shmem_malloc",
     "shmem_malloc_align",
     "shmem_module_init",
+    "shmem_mpi_init",
     "shmem_mype",
     "shmem_npes",
     "shmem_num_qp_per_pe",
@@ -166,4 +173,5 @@ __all__ = [
     "shmem_test",
     "shmem_torch_process_group_init",
     "shmem_wait_until",
+    "symm_mori_shmem_tensor",
 ]

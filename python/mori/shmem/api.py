@@ -87,12 +87,12 @@ def shmem_get_unique_id() -> bytes:
 
 
 def shmem_init_attr(
-    flag: int,
+    flags: int,
     rank: int,
-    world_size: int,
-    unique_id_or_mpi_comm: BytesLike | MPI.Comm,
+    nranks: int,
+    unique_id: BytesLike | MPI.Comm,
 ) -> int:
-    """Joins `world_size` PEs as number `rank`. Collective; returns when every heap is mapped.
+    """Joins `nranks` PEs as number `rank`. Collective; returns when every heap is mapped.
 
     With `MORI_SHMEM_INIT_WITH_UNIQUEID` the last argument is what one process got from
     `shmem_get_unique_id()`; an id serves one init. With `MORI_SHMEM_INIT_WITH_MPI_COMM` it is an
@@ -103,19 +103,18 @@ def shmem_init_attr(
     The same arguments again, while initialised, change nothing; others raise ALREADY_INITIALIZED.
     After `shmem_finalize()` a new id makes a new world, of any size.
 
-    Returns 0. Raises `ShmemError`: INVALID_ARGUMENT (flag, rank, size, an id that is damaged or of
+    Returns 0. Raises `ShmemError`: INVALID_ARGUMENT (flags, rank, size, an id that is damaged or of
     a wrong length), INVALID_CONFIG (an environment variable), MISMATCH (a rank used twice; sizes,
     versions or configurations that differ), TIMEOUT (names the missing ranks), PEER_LOST,
     OUT_OF_MEMORY, UNSUPPORTED, SYSTEM.
     """
-    if flag == MORI_SHMEM_INIT_WITH_UNIQUEID:
-        unique_id = cast("BytesLike", unique_id_or_mpi_comm)
-        _core.init_with_unique_id(rank, world_size, unique_id)
-    elif flag == MORI_SHMEM_INIT_WITH_MPI_COMM:
-        _init_over_mpi(rank, world_size, unique_id_or_mpi_comm)
+    if flags == MORI_SHMEM_INIT_WITH_UNIQUEID:
+        _core.init_with_unique_id(rank, nranks, cast("BytesLike", unique_id))
+    elif flags == MORI_SHMEM_INIT_WITH_MPI_COMM:
+        _init_over_mpi(rank, nranks, unique_id)
     else:
         raise failed(
-            f"flag is {flag!r}; it must be MORI_SHMEM_INIT_WITH_MPI_COMM (0) or"
+            f"flags is {flags!r}; it must be MORI_SHMEM_INIT_WITH_MPI_COMM (0) or"
             " MORI_SHMEM_INIT_WITH_UNIQUEID (1)",
             ErrorCode.INVALID_ARGUMENT,
         )
@@ -131,6 +130,20 @@ def _init_over_mpi(rank: int, world_size: int, communicator: object) -> None:
         unique_id = _rendezvous.share_over_mpi(communicator, rank, world_size)
         _core.init_with_unique_id(rank, world_size, unique_id)
         _joined = joining
+
+
+def shmem_mpi_init() -> int:
+    """Joins the ranks of mpi4py's `MPI.COMM_WORLD`. Collective.
+
+    Returns 0. Raises `ShmemError`: UNSUPPORTED without mpi4py, and what `shmem_init_attr()` raises.
+    """
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise failed(f"mpi4py cannot be imported: {error}", ErrorCode.UNSUPPORTED) from error
+    world = MPI.COMM_WORLD
+    _init_over_mpi(world.Get_rank(), world.Get_size(), world)
+    return 0
 
 
 def shmem_init() -> int:
@@ -279,16 +292,16 @@ def shmem_buffer_deregister(ptr: int, size: int) -> int:
 # ---- Peer addresses
 
 
-def shmem_ptr_p2p(ptr: int, my_pe: int, dest_pe: int) -> int:
-    """The address here that reaches `dest_pe`'s copy of `ptr` by load and store. Local.
+def shmem_ptr_p2p(dest_ptr: int, my_pe: int, dest_pe: int) -> int:
+    """The address here that reaches `dest_pe`'s copy of `dest_ptr` by load and store. Local.
 
-    `ptr` is a symmetric address of this PE, whose number is `my_pe`. `shmem_numpy()` and
+    `dest_ptr` is a symmetric address of this PE, whose number is `my_pe`. `shmem_numpy()` and
     `shmem_tensor()` give the same memory as arrays.
 
-    Returns 0 if that PE is reached by RDMA only, or `ptr` is no symmetric address. Raises
+    Returns 0 if that PE is reached by RDMA only, or `dest_ptr` is no symmetric address. Raises
     `ShmemError`: INVALID_ARGUMENT for a PE out of range, or a `my_pe` that is not this PE.
     """
-    return _core.ptr_p2p(ptr, my_pe, dest_pe)
+    return _core.ptr_p2p(dest_ptr, my_pe, dest_pe)
 
 
 # ---- Synchronisation
@@ -307,12 +320,12 @@ def shmem_barrier_all() -> None:
 # ---- Device modules
 
 
-def shmem_module_init(hip_module_handle: int) -> int:
+def shmem_module_init(hip_module: int) -> int:
     """Publishes this PE's state to a GPU module that was loaded at run time. Local.
 
     Returns 0. Raises `ShmemError`: UNSUPPORTED on the host backend.
     """
-    _core.module_init(hip_module_handle)
+    _core.module_init(hip_module)
     return 0
 
 

@@ -128,6 +128,11 @@ def shmem_barrier_all_on_stream(stream: Stream = None) -> None:
     _core.barrier_all_on_stream(_handle(stream))
 
 
+def shmem_barrier_on_stream(stream: Stream = None) -> None:
+    """Another name of `shmem_barrier_all_on_stream()`. Collective."""
+    _core.barrier_all_on_stream(_handle(stream))
+
+
 def shmem_sync_all_on_stream(stream: Stream = None) -> None:
     """The streams go on once those of all PEs have come to it. Collective."""
     _core.sync_all_on_stream(_handle(stream))

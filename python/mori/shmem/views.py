@@ -169,13 +169,54 @@ def mori_shmem_create_tensor(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
     All PEs pass the same shape and dtype. Contents are unspecified. `mori_shmem_free_tensor()`
     frees the block; so does a garbage collector that drops the last tensor over it, without
     blocking: it is given back at the first collective call after all PEs have dropped theirs.
+    A tensor without elements has no block. The tensor has the mark `__symm_tensor__ = True`.
 
     Raises what `shmem_malloc()` raises.
     """
     dimensions = _dimensions(shape, _element_bytes(dtype))
     size = math.prod(dimensions) * dtype.itemsize
+    tensor = _empty(dimensions, dtype) if size == 0 else _owner(size, dimensions, dtype)
+    tensor.__symm_tensor__ = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def _owner(size: int, dimensions: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor in a new block, which is freed with it."""
     ptr = _core.malloc(size)
     return _tensor(_core.SymmetricView(ptr, size, None, True), dimensions, dtype)
+
+
+def _empty(dimensions: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor without elements, on the device of this PE."""
+    import torch
+
+    device = _core.device()
+    return torch.empty(dimensions, dtype=dtype, device="cpu" if device < 0 else f"cuda:{device}")
+
+
+def mori_shmem_create_tensor_list_intra_node(
+    shape: Shape, dtype: torch.dtype, num_ranks: int
+) -> list[torch.Tensor]:
+    """As `mori_shmem_create_tensor()`; a list with this PE's tensor and those of peers. Collective.
+
+    Element i is the tensor on PE i, for the first `num_ranks` PEs. They are views, except that of
+    this PE, which owns the block.
+
+    Raises also INVALID_ARGUMENT, before anything is allocated, unless `num_ranks` is 1 to
+    `shmem_npes()`; UNSUPPORTED for a PE that is not in reach.
+    """
+    if not 1 <= num_ranks <= _core.npes():
+        raise _invalid(f"num_ranks is {num_ranks}; there are PEs 0 to {_core.npes() - 1}")
+    tensor = mori_shmem_create_tensor(shape, dtype)
+    return [symm_mori_shmem_tensor(tensor, pe) for pe in range(num_ranks)]
+
+
+def symm_mori_shmem_tensor(tensor: torch.Tensor, peer: int) -> torch.Tensor:
+    """The same tensor on `peer`: a view of its memory there; for this PE the tensor itself. Local.
+
+    Raises what `mori_shmem_peer_tensor()` raises.
+    """
+    return tensor if peer == _core.mype() else mori_shmem_peer_tensor(tensor, peer)
 
 
 def mori_shmem_free_tensor(tensor: torch.Tensor) -> None:
