@@ -181,7 +181,7 @@ py::tuple Stats() {
 }
 
 /// The registration calls return a status, also for numbers that are no address or no size.
-template <int (*kCall)(void*, std::size_t)>
+template <int (*kCall)(void*, std::size_t), Literal kName>
 int Registration(const py::object& ptr, const py::object& size) {
   for (const py::handle& argument : {py::handle(ptr), py::handle(size)}) {
     if (PyIndex_Check(argument.ptr()) == 0) throw py::type_error("address and size are ints");
@@ -194,7 +194,7 @@ int Registration(const py::object& ptr, const py::object& size) {
     // Without a PE, that is what is wrong first.
     if (const int code = kCall(nullptr, 0); code == static_cast<int>(ErrorCode::kNotInitialized))
       return code;
-    return detail::ReportError(failure.code(), failure.what());
+    return detail::ReportError(failure.code(), (std::string(kName.text) + failure.what()).c_str());
   }
 }
 
@@ -217,10 +217,11 @@ void RegisterMemory(py::module_& module) {
   module.def(
       "free", [](Address ptr) { Check(ShmemFree(At<void>(ptr))); }, py::arg("ptr"), ReleaseGil());
   module.def("heap_stats", &Stats, Raises());
-  module.def("buffer_register", &Registration<&ShmemBufferRegister>, py::arg("ptr"),
-             py::arg("size"), Raises());
-  module.def("buffer_deregister", &Registration<&ShmemBufferDeregister>, py::arg("ptr"),
-             py::arg("size"), Raises());
+  module.def("buffer_register", &Registration<&ShmemBufferRegister, "shmem_buffer_register: ">,
+             py::arg("ptr"), py::arg("size"));
+  module.def("buffer_deregister",
+             &Registration<&ShmemBufferDeregister, "shmem_buffer_deregister: ">, py::arg("ptr"),
+             py::arg("size"));
 }
 
 /// As `ShmemPtrP2p()`; its 0 for a wrong PE number becomes the error that it reported.

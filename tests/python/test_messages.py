@@ -124,7 +124,11 @@ def test_registration_returns_a_status_whatever_the_numbers_are(run_pes: PeRunne
     for call in calls:
         assert call(-1, 8) == shmem.ErrorCode.NOT_INITIALIZED
     """
-    run_pes(1, code).succeeded()
+    (pe,) = run_pes(1, code).succeeded()
+    lines = [line.partition(" error: ")[2] for line in pe.stderr.splitlines() if "error" in line]
+    assert len(lines) == 14  # nothing is raised, so each is logged
+    assert lines[0] == "shmem_buffer_register: address is -1; it must be 0 to 18446744073709551615"
+    assert lines[13].startswith("shmem_buffer_deregister: this thread has no PE")
 
 
 SUB_INTERPRETERS = """

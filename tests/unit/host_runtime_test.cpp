@@ -67,7 +67,8 @@ TEST_F(HostRuntimeTest, DescribesThisMachine) {
   EXPECT_GE(page(), 4096u);
   EXPECT_EQ(page() & (page() - 1), 0u);
   EXPECT_GT(runtime_.MemoryBytes(), 0u);
-  EXPECT_THAT(runtime_.Describe(), ::testing::MatchesRegex("[0-9]+ CPUs?, [0-9.]+ [KMGTPE]iB"));
+  EXPECT_THAT(runtime_.Describe(),
+              ::testing::MatchesRegex("[0-9]+ CPUs?, [0-9.]+ [KMGTPE]iB: .*(memory|group).*"));
   EXPECT_EQ(runtime_.DescribeHeapType(HeapType::kNormal), "cached and coherent");
   EXPECT_EQ(runtime_.DescribeHeapType(HeapType::kUncached),
             "coherent for all CPUs and devices (cached; the host has no other kind)");
