@@ -29,6 +29,7 @@ namespace element_copy {
 #define MORI_AVX2 __attribute__((target("avx2")))
 #define MORI_AVX2_INLINE inline __attribute__((target("avx2"), always_inline))
 inline constexpr std::size_t kVector = 32;
+inline constexpr std::size_t kPair = 2 * kVector;
 inline constexpr std::size_t kBlock = 8 * kVector;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kPagesAtATime = 4;
@@ -60,6 +61,10 @@ struct Accesses {
   }
   MORI_AVX2_INLINE static void MoveVector(std::byte* to, const std::byte* from) {
     Store(to, Load(from));
+  }
+  MORI_AVX2_INLINE static void MovePair(std::byte* to, const std::byte* from) {
+    const __m256i a = Load(from), b = Load(from + 32);
+    Store(to, a), Store(to + 32, b);
   }
   /// Loads all of a block before it stores any of it.
   MORI_AVX2_INLINE static void MoveBlock(std::byte* to, const std::byte* from) {
@@ -170,8 +175,15 @@ inline void MoveShort(Rest rest) {
 template <typename Accesses, typename Word>
 MORI_AVX2 void MoveVectors(std::byte* to, const std::byte* from, std::size_t bytes) {
   Rest rest{to, from, bytes};
-  for (; rest.bytes >= kVector; rest = rest.After(kVector))
+  if (rest.bytes >= kBlock) {
+    Accesses::MoveBlock(rest.to, rest.from);
+    rest = rest.After(kBlock);
+  }
+  for (; rest.bytes >= kPair; rest = rest.After(kPair)) Accesses::MovePair(rest.to, rest.from);
+  if (rest.bytes >= kVector) {
     Accesses::MoveVector(rest.to, rest.from);
+    rest = rest.After(kVector);
+  }
   MoveShort<Accesses, Word>(rest);
 }
 
@@ -256,6 +268,8 @@ inline void MoveAll(Rest rest) {
 template <typename Accesses>
 inline void Copy(void* to, const void* from, std::size_t bytes) {
   Rest rest{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes};
+  if (((rest.ToNumber() | rest.FromNumber()) & 7) == 0)  // as most do
+    return MoveAll<Accesses, std::uint64_t>(rest);
   const std::uint32_t width = device::WholeWidth(rest.ToNumber(), rest.FromNumber(), 8);
   while (const std::uint32_t piece = device::PieceBefore(rest.ToNumber(), width, rest.bytes))
     rest = MovePiece<Accesses>(rest, piece);

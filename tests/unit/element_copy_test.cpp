@@ -45,6 +45,10 @@ struct Recorder {
   }
   static void Move16(std::byte* to, const std::byte* from) { Note(to, from, 16, true); }
   static void MoveVector(std::byte* to, const std::byte* from) { Note(to, from, 32, true); }
+  static void MovePair(std::byte* to, const std::byte* from) {
+    MoveVector(to, from);
+    MoveVector(to + 32, from + 32);
+  }
   static void MoveBlock(std::byte* to, const std::byte* from) {
     for (int i = 0; i < 256; i += 32) MoveVector(to + i, from + i);
   }
