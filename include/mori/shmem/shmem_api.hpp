@@ -86,7 +86,7 @@ MORI_SHMEM_API void* ShmemMallocAlign(std::size_t alignment, std::size_t bytes);
 MORI_SHMEM_API void* ShmemExtMallocWithFlags(std::size_t bytes, unsigned flags);
 
 /// Gives a block back on every PE. Collective; waits for all PEs, so that none still uses the
-/// block. Null is fine.
+/// block; kernels of the program that do are the program's error. Null is fine.
 /// @return kInvalidArgument for an address that no allocation returned, that is inside one, or that
 ///   was freed already; kMismatch if PEs pass different blocks. Nothing is freed then, on any PE.
 MORI_SHMEM_API int ShmemFree(void* ptr);
@@ -116,8 +116,9 @@ MORI_SHMEM_API void ShmemReleaseMemory(void* handle);
 ///   this PE, or has an owner
 MORI_SHMEM_API void* ShmemOwnBlock(void* ptr);
 /// The owner is gone. Local, never blocks, from any thread, after finalize too. The block is freed
-/// at the first collective call after the owners on all PEs are gone; `ShmemFree()` frees it at
-/// once, and the owner then has nothing to drop.
+/// at the first collective call after the owners on all PEs are gone, and the kernels that the PEs
+/// had launched by then are done; `ShmemFree()` frees it at once, and the owner then has nothing to
+/// drop.
 MORI_SHMEM_API void ShmemDropBlock(void* handle);
 
 // ---- Peer addresses (guide, section 5). Local.

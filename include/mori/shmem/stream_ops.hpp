@@ -8,11 +8,13 @@
 // Addresses are as in host_ops.hpp. Local memory may be the device's or the host's; of the host's,
 // only pinned memory makes a copy that does not wait. What was put on streams of this PE is
 // complete, and visible to all, after `ShmemBarrierAll()`, too (not what a graph that was captured
-// from a stream puts: wait for its launches).
+// from a stream puts: wait for its launches). Such a graph must not be launched after
+// `ShmemFinalize()`, which unloads its kernels and unmaps the memory that they reach.
 //
 // Errors, as an `ErrorCode`: what the host can see at the call, as in host_ops.hpp;
 // kInvalidArgument for a stream on the host backend; kUnsupported in a build without kernels.
-// Faults of the device come from a later call.
+// Faults of the device come from a later call; kUnsupported for a signal that adds over a link
+// without atomics, where it could be lost.
 //
 // Collectives: all PEs put the same ones on one stream each, in the same order; a PE has one under
 // way at a time, in a kernel or on a stream. The rules for `dest` and `source` are those of
@@ -42,8 +44,8 @@ MORI_SHMEM_API int ShmemPutMemSignalOnStream(void* dest, const void* source, std
 /// The signal alone; what the stream put before comes first.
 MORI_SHMEM_API int ShmemSignalOpOnStream(std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op,
                                          int pe, void* stream);
-/// The stream goes on once `*sig_addr cmp value` holds on this PE's copy. If a PE is lost while it
-/// does not, the stream ends with an error of the device.
+/// The stream goes on once `*sig_addr cmp value` holds on this PE's copy; or, if a PE is lost while
+/// it does not, without it: the host's next call is the error (kPeerLost).
 MORI_SHMEM_API int ShmemSignalWaitUntilOnStream(const std::uint64_t* sig_addr, Cmp cmp,
                                                 std::uint64_t value, void* stream);
 /// The stream goes on once what it put before is visible to all PEs.

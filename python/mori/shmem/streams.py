@@ -9,7 +9,8 @@ made at once.
 
 Addresses are ints, symmetric where they name what another PE reaches; sizes are in bytes. What was
 put on streams is complete, and visible to all PEs, after `shmem_barrier_all()`, too; but not what
-a program put there by itself, and not what a graph puts that was captured from a stream.
+a program put there by itself, and not what a graph puts that was captured from a stream. Such a
+graph must not be launched after `shmem_finalize()`.
 
 *Collective* calls are put on one stream each by all PEs, in the same order, one under way at a
 time. `dest` is not in use on any PE when the first of them makes the call.

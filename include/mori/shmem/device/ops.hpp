@@ -25,7 +25,7 @@
 //   least finds what the other has put.
 // - A signal is stored after a fence that is cumulative over the scope; waits, tests and fetches of
 //   a signal acquire: who sees the signal sees the data.
-// - Atomics are single copies at system scope, for all GPUs and CPUs of the node, and order nothing
+// - Atomics are single copies at system scope, for all GPUs of the node, and order nothing
 //   but their word: `Fence` before them orders puts, `Quiet` completes.
 // - `BarrierAll` does all of it for everybody; `SyncAll` only meets. A PE is in one barrier or
 //   collective at a time in its kernels, and in another one on its streams.
