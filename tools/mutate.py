@@ -27,12 +27,14 @@ Exits with 0 if every fault was caught, 1 if some survived, and 2 if rows do not
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+import queue
 import re
 import shutil
 import signal
@@ -43,6 +45,7 @@ from collections.abc import Callable, Iterable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAMS = ("unit", "multi_pe", "vmm", "isolation", "python")
+NOT_COPIED = (".venv/", "build/")
 CAUGHT, SURVIVED, BROKEN = "caught", "survived", "does not compile"
 
 
@@ -140,14 +143,24 @@ def read_list(folder: pathlib.Path, root: pathlib.Path) -> tuple[list[Fault], li
 # ---- a copy of the tree
 
 
+def files_of(root: pathlib.Path) -> set[str]:
+    """What git knows or would add; where there is no git, all but what is built."""
+    if (root / ".git").exists():
+        command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others"]
+        listed = subprocess.run(
+            [*command, "--exclude-standard"], check=True, capture_output=True, text=True
+        ).stdout
+        names = {name for name in listed.split("\0") if name}
+    else:
+        names = {path.relative_to(root).as_posix() for path in root.rglob("*")}
+        names = {name for name in names if not name.startswith(NOT_COPIED)}
+    return {name for name in names if (root / name).is_file()}
+
+
 def copy_tree(root: pathlib.Path, copy: pathlib.Path) -> None:
-    """What git knows of the tree, as it is now. Files that are alike keep their times, so that
-    little is built again; what is no longer there goes."""
-    command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others"]
-    listed = subprocess.run(
-        [*command, "--exclude-standard"], check=True, capture_output=True, text=True
-    ).stdout
-    names = {name for name in listed.split("\0") if name and (root / name).is_file()}
+    """The tree as it is now. Files that are alike keep their times, so that little is built again;
+    what is no longer there goes."""
+    names = files_of(root)
     for name in names:
         target = copy / name
         content = (root / name).read_bytes()
@@ -157,7 +170,7 @@ def copy_tree(root: pathlib.Path, copy: pathlib.Path) -> None:
             shutil.copymode(root / name, target)
     for path in copy.rglob("*"):
         name = path.relative_to(copy).as_posix()
-        if path.is_file() and not name.startswith((".venv/", "build/")) and name not in names:
+        if path.is_file() and not name.startswith(NOT_COPIED) and name not in names:
             path.unlink()
 
 
@@ -351,11 +364,14 @@ def baseline(tree: Tree, tests: Iterable[str], limit: float, say: Callable[[str]
             raise WrongList(f"{test!r} fails without a fault: {first_failure(output)}")
 
 
-def run(faults: list[Fault], tree: Tree, record: Record, limit: float, again: bool) -> bool:
+def run(faults: list[Fault], trees: list[Tree], record: Record, limit: float, again: bool) -> bool:
+    """As many faults at a time as there are copies of the tree."""
+
     def say(line: str) -> None:
         print(line, flush=True)
 
-    sources = {fault.file: (tree.path / fault.file).read_text() for fault in faults}
+    first = trees[0]
+    sources = {fault.file: (first.path / fault.file).read_text() for fault in faults}
     keys = {fault: fault.key(sources[fault.file]) for fault in faults}
 
     def is_open(fault: Fault) -> bool:
@@ -366,15 +382,32 @@ def run(faults: list[Fault], tree: Tree, record: Record, limit: float, again: bo
     if len(todo) < len(faults):
         say(f"{len(faults) - len(todo)} of {len(faults)} faults are in the record")
     if todo:
-        baseline(tree, (test for fault in todo for test in fault.tests), limit, say)
-    for number, fault in enumerate(todo, 1):
-        outcome = try_fault(tree, fault, limit)
-        record.add(keys[fault], fault, outcome)
-        by = f" by {outcome.by}" if outcome.by else ""
-        say(
-            f"[{number}/{len(todo)}] {outcome.verdict}{by}, {outcome.seconds:g} s: "
-            f"{fault.file}: {fault.why}"
-        )
+        baseline(first, (test for fault in todo for test in fault.tests), limit, say)
+
+    idle: queue.SimpleQueue[Tree] = queue.SimpleQueue()
+    for tree in trees:
+        idle.put(tree)
+
+    def attempt(fault: Fault) -> tuple[Fault, Outcome]:
+        tree = idle.get()
+        try:
+            return fault, try_fault(tree, fault, limit)
+        finally:
+            idle.put(tree)
+
+    pool = concurrent.futures.ThreadPoolExecutor(len(trees))
+    try:
+        attempts = [pool.submit(attempt, fault) for fault in todo]
+        for number, done in enumerate(concurrent.futures.as_completed(attempts), 1):
+            fault, outcome = done.result()
+            record.add(keys[fault], fault, outcome)
+            by = f" by {outcome.by}" if outcome.by else ""
+            say(
+                f"[{number}/{len(todo)}] {outcome.verdict}{by}, {outcome.seconds:g} s: "
+                f"{fault.file}: {fault.why}"
+            )
+    finally:
+        pool.shutdown(cancel_futures=True)
     pairs = ((fault, record.find(keys[fault])) for fault in faults)
     text, all_caught = score((fault, outcome) for fault, outcome in pairs if outcome is not None)
     say(text)
@@ -390,8 +423,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--skip-misfits", action="store_true", help="run the rows that fit")
     parser.add_argument("--again", action="store_true", help="try survivors of the record again")
     parser.add_argument("--limit", type=float, default=300, help="seconds of testing for a fault")
+    parser.add_argument("--jobs", type=int, default=1, help="copies of the tree, side by side")
     parser.add_argument("--copy", type=pathlib.Path, default=ROOT / "build" / "mutate")
-    parser.add_argument("--record", type=pathlib.Path, help="default: record.json beside the copy")
+    parser.add_argument(
+        "--record", type=pathlib.Path, help="default: record.json beside the copies"
+    )
     parser.add_argument("--list", type=pathlib.Path, default=ROOT / "tools" / "mutations")
     parser.add_argument("--python", default=sys.executable, help="with pytest and numpy")
     options = parser.parse_args(arguments)
@@ -407,13 +443,15 @@ def main(arguments: list[str] | None = None) -> int:
         faults = [
             f for f in faults if any(f.file == b or f.file.startswith(b + "/") for b in below)
         ]
-    tree = Tree(options.copy.resolve(), options.python)
+    copies = [options.copy.resolve() / str(number) for number in range(options.jobs)]
+    trees = [Tree(copy, options.python) for copy in copies]
     try:
-        tree.path.mkdir(parents=True, exist_ok=True)
-        copy_tree(ROOT, tree.path)
-        tree.configure()
-        record = Record(options.record or options.copy.with_suffix(".json"))
-        return 0 if run(faults, tree, record, options.limit, options.again) else 1
+        for tree in trees:
+            tree.path.mkdir(parents=True, exist_ok=True)
+            copy_tree(ROOT, tree.path)
+            tree.configure()
+        record = Record(options.record or options.copy / "record.json")
+        return 0 if run(faults, trees, record, options.limit, options.again) else 1
     except WrongList as error:
         print(error, file=sys.stderr)
         return 2

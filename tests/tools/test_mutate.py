@@ -140,11 +140,11 @@ def test_the_first_failing_test_ends_the_run(root: pathlib.Path) -> None:
 def test_a_run_goes_on_where_it_was(root: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     faults = [fault("b = a + 2"), fault("b = a + 3"), fault("b = syntax")]
     record = root / "record.json"
-    assert not mutate.run(faults[:2], FakeTree(root), mutate.Record(record), 5, False)
+    assert not mutate.run(faults[:2], [FakeTree(root)], mutate.Record(record), 5, False)
     assert "caught 1 of 2 (50 %)\n  survived: src/a.cpp" in capsys.readouterr().out
 
     tree = FakeTree(root)
-    mutate.run(faults, tree, mutate.Record(record), 5, False)
+    mutate.run(faults, [tree], mutate.Record(record), 5, False)
     out = capsys.readouterr().out
     assert "2 of 3 faults are in the record" in out
     assert "[1/1] does not compile by error: no such thing" in out
@@ -152,18 +152,32 @@ def test_a_run_goes_on_where_it_was(root: pathlib.Path, capsys: pytest.CaptureFi
     assert tree.tested == ["unit: A*"]  # without a fault
 
     tree = FakeTree(root)
-    mutate.run(faults, tree, mutate.Record(record), 5, True)
+    mutate.run(faults, [tree], mutate.Record(record), 5, True)
     assert len(tree.tested) == 2, "the survivor again"
 
     (root / "src" / "a.cpp").write_text(SOURCE + "// more\n")
-    mutate.run(faults[:1], FakeTree(root), mutate.Record(record), 5, False)
+    mutate.run(faults[:1], [FakeTree(root)], mutate.Record(record), 5, False)
     assert "[1/1] caught by A.B" in capsys.readouterr().out
+
+
+def test_faults_are_tried_side_by_side(
+    root: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = root / "other"
+    (other / "src").mkdir(parents=True)
+    (other / "src" / "a.cpp").write_text(SOURCE)
+    faults = [fault(f"b = a + {n}") for n in range(2, 12)]
+    trees = [FakeTree(root), FakeTree(other)]
+    assert not mutate.run(faults, trees, mutate.Record(root / "record.json"), 5, False)
+    out = capsys.readouterr().out
+    assert "caught 1 of 10 (10 %)" in out and "[10/10]" in out
+    assert (root / "src" / "a.cpp").read_text() == (other / "src" / "a.cpp").read_text() == SOURCE
 
 
 def test_tests_that_fail_without_a_fault_end_the_run(root: pathlib.Path) -> None:
     (root / "src" / "a.cpp").write_text(SOURCE.replace("c = a + 1", "c = a + 2"))
     with pytest.raises(mutate.WrongList, match=r"fails without a fault: A\.B"):
-        mutate.run([fault("b = 1")], FakeTree(root), mutate.Record(root / "r.json"), 5, False)
+        mutate.run([fault("b = 1")], [FakeTree(root)], mutate.Record(root / "r.json"), 5, False)
 
 
 @pytest.mark.parametrize(
@@ -182,11 +196,12 @@ def test_the_first_failure_is_named(output: str, name: str) -> None:
     assert mutate.first_failure(output) == name
 
 
-def test_a_copy_follows_the_tree(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("has_git", [True, False])
+def test_a_copy_follows_the_tree(tmp_path: pathlib.Path, has_git: bool) -> None:
     root, copy = tmp_path / "root", tmp_path / "copy"
     (root / "src").mkdir(parents=True)
-    run = mutate.subprocess.run
-    run(["git", "init", "-q", str(root)], check=True)
+    if has_git:
+        mutate.subprocess.run(["git", "init", "-q", str(root)], check=True)
     (root / ".gitignore").write_text("/build/\n")
     (root / "src" / "a.cpp").write_text(SOURCE)
     (root / "src" / "b.cpp").write_text("old\n")
