@@ -56,22 +56,24 @@ Hello HelloOf(int rank, int size, const IpAddress& address) {
 void PlayRanks(const UniqueId& id, int size) {
   const Rendezvous rendezvous = Require(DecodeUniqueId(id));
   const IpAddress& address = rendezvous.addresses.front();
-  std::vector<UniqueFd> ranks;
+  std::vector<Connection> ranks;
   for (int rank = 0; rank < size; ++rank) {
-    ranks.push_back(Require(ConnectTo(address, rendezvous.port, Soon())));
-    Require(ProveToListener(ranks.back().get(), rendezvous.name, rendezvous.secret, Soon()));
+    UniqueFd fd = Require(ConnectTo(address, rendezvous.port, Soon()));
+    const StreamKeys keys =
+        Require(ProveToListener(fd.get(), rendezvous.name, rendezvous.secret, Soon()));
+    ranks.emplace_back(std::move(fd), keys);
     const Frame hello{FrameType::kHello, static_cast<std::uint32_t>(rank), 0,
                       EncodeHello(HelloOf(rank, size, address))};
-    Require(SendFrame(ranks.back().get(), hello, Soon()));
+    Require(ranks.back().Send(hello, Soon()));
   }
-  for (const UniqueFd& rank : ranks) {
-    const Frame welcome = Require(ReceiveFrame(rank.get(), 64 << 10, Soon()));
+  for (Connection& rank : ranks) {
+    const Frame welcome = Require(rank.Receive(Soon()));
     if (welcome.type != FrameType::kWelcome) {
       Require(Error(ErrorCode::kMismatch, "a rank was not welcome"));
     }
   }
-  for (const UniqueFd& rank : ranks) {
-    Require(SendFrame(rank.get(), {FrameType::kBye, 0, 0, {}}, Soon()));
+  for (Connection& rank : ranks) {
+    Require(rank.Send({FrameType::kBye, 0, 0, {}}, Soon()));
   }
 }
 

@@ -28,6 +28,10 @@ class Deadline {
   Deadline AtMost(std::chrono::nanoseconds limit) const {
     return Deadline(start_, std::min(end_, After(limit).end_));
   }
+  /// The later of this deadline and `limit` from now.
+  Deadline AtLeast(std::chrono::nanoseconds limit) const {
+    return Deadline(start_, std::max(end_, After(limit).end_));
+  }
   /// Remaining time for `poll()`: rounded up, so that an unexpired deadline never gives 0.
   int PollTimeoutMs() const {
     if (end_ == Clock::time_point::max()) return -1;

@@ -77,7 +77,7 @@ Result<Acceptor::Event> Acceptor::Wait(const std::vector<int>& watched, const De
     for (const auto& listener : listeners_)
       entries.push_back({accepting != 0 ? listener.get() : -1, accepting, 0});
     for (const int fd : watched) entries.push_back({fd, POLLIN, 0});
-    for (const auto& stranger : strangers_) entries.push_back({stranger.fd.get(), POLLIN, 0});
+    for (const auto& stranger : strangers_) entries.push_back({stranger.socket(), POLLIN, 0});
 
     const int ready = ::poll(entries.data(), entries.size(), NextWakeUp(deadline).PollTimeoutMs());
     if (ready < 0 && errno != EINTR) return Status::FromErrno(errno, "wait for connections");
@@ -132,21 +132,22 @@ Status Acceptor::AcceptBatch(int listener) {
 }
 
 bool Acceptor::Advance(Stranger* stranger, std::optional<Caller>* caller) {
-  Bytes* buffer = stranger->parser.buffer();
-  const std::size_t wanted = stranger->proved ? kMaxFirstFrameBytes : kAnswerBytes - buffer->size();
-  if (!ReceiveSome(stranger->fd.get(), wanted, buffer).ok()) return false;
   if (!stranger->proved) {
-    if (buffer->size() < kAnswerBytes) return true;
-    auto proof = stranger->handshake.Check(*buffer);
+    Bytes* answer = &stranger->answer;
+    if (!ReceiveSome(stranger->fd.get(), kAnswerBytes - answer->size(), answer).ok()) return false;
+    if (answer->size() < kAnswerBytes) return true;
+    auto proof = stranger->handshake.Check(*answer);
     if (!proof.ok() || !SendAll(stranger->fd.get(), *proof, Deadline::After({})).ok()) return false;
-    buffer->clear();
-    stranger->proved = true;
+    stranger->proved.emplace(std::move(stranger->fd), stranger->handshake.Keys(*answer),
+                             kMaxFirstFrameBytes);
     return true;
   }
-  auto frame = stranger->parser.Next();
+  // Who has sent its first message and is gone is a caller, too: what it said counts.
+  const Status read = stranger->proved->ReadSome();
+  auto frame = stranger->proved->Next();
   if (!frame.ok()) return false;
-  if (!frame->has_value()) return true;
-  *caller = Caller{std::move(stranger->fd), std::move(**frame), std::move(*buffer)};
+  if (!frame->has_value()) return read.ok();
+  *caller = Caller{std::move(*stranger->proved), std::move(**frame)};
   return false;
 }
 

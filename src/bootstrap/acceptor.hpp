@@ -8,7 +8,7 @@
 
 #include "base/unique_fd.hpp"
 #include "bootstrap/address.hpp"
-#include "bootstrap/frame.hpp"
+#include "bootstrap/connection.hpp"
 #include "bootstrap/handshake.hpp"
 
 namespace mori::shmem {
@@ -32,9 +32,8 @@ class Acceptor {
   };
 
   struct Caller {
-    UniqueFd fd;
+    Connection connection;  ///< may hold more that was received already
     Frame first;
-    Bytes rest;  ///< received behind the first message already
   };
 
   /// Listens on one free port, the same on the first `kMaxAddresses` of `addresses` that can be
@@ -76,8 +75,10 @@ class Acceptor {
     IpAddress from;
     ListenerHandshake handshake;
     Clock::time_point came_at;
-    bool proved = false;
-    FrameParser parser{kMaxFirstFrameBytes};
+    Bytes answer{};
+    std::optional<Connection> proved{};
+
+    int socket() const { return proved ? proved->fd() : fd.get(); }
   };
   static constexpr std::size_t kMaxFirstFrameBytes = 64 << 10;
 

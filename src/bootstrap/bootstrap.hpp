@@ -18,6 +18,12 @@ namespace mori::shmem {
 /// Most ranks of a world. Larger sizes are taken for a mistake, before anything is made of them.
 inline constexpr int kMaxRanks = 1 << 20;
 
+/// "1, 2, 5", with an ellipsis behind the sixteenth.
+std::string ListRanks(const std::vector<int>& ranks);
+
+/// Why an exchange ended without `missing`: kTimeout.
+Status RanksDidNotCome(const std::vector<int>& missing, int size, const Deadline& deadline);
+
 /// One rank's end of the exchange. The collective calls come from one thread at a time, in the same
 /// order on every rank. A call that failed leaves the exchange unusable: later ones fail too.
 class Bootstrap {
@@ -35,7 +41,8 @@ class Bootstrap {
   virtual int size() const = 0;
 
   /// Everyone's message, by rank. Collective. Messages may differ in size.
-  /// @return kTimeout at the deadline; kPeerLost as soon as a rank is known to be lost or to have
+  /// @return kTimeout at the deadline, with the ranks that have not come, or as many of them as can
+  /// be found out; kPeerLost as soon as a rank is known to be lost or to have
   /// aborted.
   virtual Result<std::vector<Bytes>> AllGather(ByteView mine, const Deadline& deadline) = 0;
 

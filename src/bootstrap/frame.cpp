@@ -1,7 +1,5 @@
 #include "bootstrap/frame.hpp"
 
-#include "bootstrap/socket.hpp"
-
 namespace mori::shmem {
 namespace {
 
@@ -21,7 +19,8 @@ Result<Header> DecodeHeader(ByteView bytes, std::size_t max_payload_bytes) {
   header.frame.sender = reader.Int<std::uint32_t>();
   header.frame.sequence = reader.Int<std::uint32_t>();
   header.payload_bytes = reader.Int<std::uint32_t>();
-  const bool known = header.frame.type >= FrameType::kHello && header.frame.type <= FrameType::kBye;
+  const bool known =
+      header.frame.type >= FrameType::kHello && header.frame.type <= FrameType::kMissing;
   if (!reader.ok() || magic != kMagic || reserved != 0 || !known) {
     return Error(ErrorCode::kMismatch, "a message on a bootstrap connection is malformed");
   }
@@ -50,19 +49,6 @@ Result<std::optional<Frame>> FrameParser::Next() {
   header.frame.payload.assign(buffer_.begin() + kFrameHeaderBytes, end);
   buffer_.erase(buffer_.begin(), end);
   return std::optional<Frame>(std::move(header.frame));
-}
-
-Status SendFrame(int fd, const Frame& frame, const Deadline& deadline) {
-  return SendAll(fd, EncodeFrame(frame), deadline);
-}
-
-Result<Frame> ReceiveFrame(int fd, std::size_t max_payload_bytes, const Deadline& deadline) {
-  std::array<std::uint8_t, kFrameHeaderBytes> bytes;
-  MORI_RETURN_IF_ERROR(ReceiveAll(fd, bytes, deadline));
-  MORI_ASSIGN_OR_RETURN(Header header, DecodeHeader(bytes, max_payload_bytes));
-  header.frame.payload.resize(header.payload_bytes);
-  MORI_RETURN_IF_ERROR(ReceiveAll(fd, header.frame.payload, deadline));
-  return std::move(header.frame);
 }
 
 }  // namespace mori::shmem

@@ -1,24 +1,27 @@
-// Framed messages on an authenticated connection.
+// Framed messages, and their bytes.
 #pragma once
 
 #include <optional>
 
 #include "base/bytes.hpp"
-#include "base/deadline.hpp"
 #include "base/status.hpp"
 
 namespace mori::shmem {
 
 enum class FrameType : std::uint16_t {
-  kHello = 1,    ///< rank to rendezvous: who I am
-  kWelcome = 2,  ///< rendezvous to rank: where your parent is
-  kReject = 3,   ///< rendezvous to rank: why there will be no world
-  kJoin = 4,     ///< rank to its parent in the tree
-  kGather = 5,   ///< up the tree: messages of a subtree
-  kTable = 6,    ///< down the tree: everyone's messages
-  kLost = 7,     ///< both ways: a rank is lost
-  kAbort = 8,    ///< both ways: a rank gave up
-  kBye = 9,      ///< both ways: leaving in order
+  kHello = 1,      ///< rank to rendezvous: who I am
+  kWelcome = 2,    ///< rendezvous to rank: where your parent is
+  kReject = 3,     ///< rendezvous to rank: why there will be no world
+  kJoin = 4,       ///< rank to its parent in the tree
+  kGather = 5,     ///< up the tree: messages of a subtree
+  kTable = 6,      ///< down the tree: everyone's messages
+  kLost = 7,       ///< both ways: a rank is lost
+  kAbort = 8,      ///< rank to rendezvous: why it fails
+  kBye = 9,        ///< both ways: leaving in order
+  kAsk = 10,       ///< up the tree: who has not come to an exchange?
+  kCensus = 11,    ///< down the tree: say whether you have come to an exchange
+  kPresence = 12,  ///< up the tree: whether a rank has come to an exchange
+  kMissing = 13,   ///< down the tree: who has not come to an exchange
 };
 
 struct Frame {
@@ -40,6 +43,7 @@ class FrameParser {
   explicit FrameParser(std::size_t max_payload_bytes = kMaxFrameBytes)
       : max_payload_bytes_(max_payload_bytes) {}
 
+  void set_max_payload_bytes(std::size_t bytes) { max_payload_bytes_ = bytes; }
   /// Where received bytes are appended.
   Bytes* buffer() { return &buffer_; }
   /// The next whole frame, or nothing yet. @return kMismatch for bytes that are no frame: the
@@ -50,9 +54,5 @@ class FrameParser {
   std::size_t max_payload_bytes_;
   Bytes buffer_;
 };
-
-Status SendFrame(int fd, const Frame& frame, const Deadline& deadline);
-/// Reads exactly one frame. Needs a connection on which nothing follows unasked.
-Result<Frame> ReceiveFrame(int fd, std::size_t max_payload_bytes, const Deadline& deadline);
 
 }  // namespace mori::shmem

@@ -8,7 +8,9 @@
 namespace mori::shmem {
 namespace {
 
-constexpr std::uint8_t kMagic[4] = {'M', 'S', 'H', '1'};
+constexpr std::uint8_t kMagic[3] = {'M', 'S', 'H'};
+/// Of handshake and seal. What ranks and rendezvous say has a version of its own.
+constexpr std::uint8_t kVersion = '2';
 
 Random FreshRandom() {
   InitSodium();
@@ -36,7 +38,9 @@ bool Same(ByteView a, ByteView b) {
 ListenerHandshake::ListenerHandshake(const RendezvousName& name, const Secret& secret)
     : name_(name), secret_(secret), random_(FreshRandom()) {}
 
-Bytes ListenerHandshake::Challenge() const { return ByteWriter().Raw(kMagic).Raw(random_).Take(); }
+Bytes ListenerHandshake::Challenge() const {
+  return ByteWriter().Raw(kMagic).Int(kVersion).Raw(random_).Take();
+}
 
 Result<Bytes> ListenerHandshake::Check(ByteView answer) const {
   ByteReader reader(answer);
@@ -51,14 +55,27 @@ Result<Bytes> ListenerHandshake::Check(ByteView answer) const {
   return Bytes(mine.begin(), mine.end());
 }
 
-Status ProveToListener(int fd, const RendezvousName& name, const Secret& secret,
-                       const Deadline& deadline) {
+StreamKeys ListenerHandshake::Keys(ByteView answer) const {
+  const ByteView caller_random = answer.subspan(name_.size(), sizeof(Random));
+  return {Prove(secret_, "stream from listener", random_, caller_random),
+          Prove(secret_, "stream from caller", random_, caller_random)};
+}
+
+Result<StreamKeys> ProveToListener(int fd, const RendezvousName& name, const Secret& secret,
+                                   const Deadline& deadline) {
   std::array<std::uint8_t, kChallengeBytes> challenge;
   MORI_RETURN_IF_ERROR(ReceiveAll(fd, challenge, deadline));
   const ByteView magic = ByteView(challenge).first(sizeof kMagic);
-  const ByteView listener_random = ByteView(challenge).subspan(sizeof kMagic);
+  const std::uint8_t version = challenge[sizeof kMagic];
+  const ByteView listener_random = ByteView(challenge).subspan(sizeof kMagic + 1);
   if (!std::ranges::equal(magic, kMagic)) {
     return Error(ErrorCode::kMismatch, "something else than MORI Shmem answers there");
+  }
+  if (version != kVersion) {
+    return Error(ErrorCode::kMismatch,
+                 "another version of MORI Shmem answers there: its handshake is {:#x}, ours {:#x}; "
+                 "all PEs need the same version of the library",
+                 version, kVersion);
   }
   const Random mine = FreshRandom();
   const Proof proof = Prove(secret, "caller", listener_random, mine);
@@ -69,7 +86,8 @@ Status ProveToListener(int fd, const RendezvousName& name, const Secret& secret,
     return Error(ErrorCode::kMismatch,
                  "who answers there does not know the secret of this rendezvous");
   }
-  return Status();
+  return StreamKeys{Prove(secret, "stream from caller", listener_random, mine),
+                    Prove(secret, "stream from listener", listener_random, mine)};
 }
 
 }  // namespace mori::shmem

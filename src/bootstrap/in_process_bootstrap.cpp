@@ -28,8 +28,11 @@ class InProcessBootstrap::Hub {
     if (const Seat* leaver = FindLeaver()) {
       return Error(ErrorCode::kPeerLost, "rank {} has left", RankOf(leaver));
     }
-    return Error(ErrorCode::kTimeout, "rank {} heard nothing from rank {} for {:.3g} s", rank,
-                 RankOf(FindMissing()), deadline.ElapsedSeconds());
+    std::vector<int> missing;
+    for (const Seat& seat : seats_) {
+      if (!seat.message) missing.push_back(RankOf(&seat));
+    }
+    return RanksDidNotCome(missing, size(), deadline);
   }
 
   void Lose(int rank, std::string reason) {

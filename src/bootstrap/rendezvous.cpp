@@ -21,8 +21,8 @@ constexpr std::chrono::minutes kLinger{5};
 /// How long a failed init is held up so that they can, when the rendezvous would end with this
 /// process.
 constexpr std::chrono::milliseconds kLastWord{1'000};
-/// Room for the longest text of a failure.
-constexpr std::size_t kMaxFrame = 8 << 10;
+/// How long a rank's complaint of another waits for what the other's own connection says.
+constexpr std::chrono::milliseconds kNewsDelay{2'000};
 /// Messages of the rendezvous are far smaller than a socket's buffer: sending them does not wait.
 Deadline SendLimit() { return Deadline::After(std::chrono::seconds(5)); }
 
@@ -82,7 +82,7 @@ Status RendezvousServer::MeetAndWelcome() {
   while (!AllConnected()) {
     std::vector<int> watched{wake_.get()};
     for (const auto& [rank, arrived] : arrived_) {
-      if (!arrived.connected) watched.push_back(arrived.fd.get());
+      if (!arrived.connected && !arrived.failed) watched.push_back(arrived.connection.fd());
     }
     MORI_ASSIGN_OR_RETURN(Acceptor::Event event, acceptor_.Wait(watched, NextGiveUp()));
     if (stopping_.load(std::memory_order_acquire)) {
@@ -91,19 +91,22 @@ Status RendezvousServer::MeetAndWelcome() {
     // The caller first: should one of the others be lost, it is to be told too.
     if (event.caller) MORI_RETURN_IF_ERROR(Admit(std::move(*event.caller)));
     for (const int fd : event.readable) MORI_RETURN_IF_ERROR(HearFrom(fd));
-    if (!welcomed_ && NextGiveUp().Expired()) return MissingRanks();
+    if (!NextGiveUp().Expired()) continue;
+    return suspicion_ ? suspicion_->told : MissingRanks();
   }
   return Status();
 }
 
 Status RendezvousServer::Admit(Acceptor::Caller caller) {
   auto decoded = DecodeHello(caller.first.payload);
-  if (caller.first.type != FrameType::kHello || !decoded.ok())
+  if (caller.first.type != FrameType::kHello || !decoded.ok() ||
+      static_cast<std::uint32_t>(decoded->rank) != caller.first.sender)
     return Status();  // no rank of ours: dropped
   Hello hello = std::move(*decoded);
   const Status check = CheckHello(hello);
-  const auto give_up_at = std::chrono::steady_clock::now() +
-                          std::min(hello.budget, std::chrono::milliseconds(kLinger) * 288);
+  const auto give_up_at =
+      std::chrono::steady_clock::now() +
+      std::min(hello.budget - hello.waited, std::chrono::milliseconds(kLinger) * 288);
   const int key = arrived_.contains(hello.rank)
                       ? -1
                       : hello.rank;  // a second one of a rank must hear of it too
@@ -112,12 +115,21 @@ Status RendezvousServer::Admit(Acceptor::Caller caller) {
     budget_ = hello.budget;
   }
   budget_ = std::min(budget_, hello.budget);
-  arrived_.insert_or_assign(key, Arrived{std::move(caller.fd), std::move(hello), give_up_at});
+  const auto [arrived, added] = arrived_.insert_or_assign(
+      key, Arrived{std::move(caller.connection), std::move(hello), give_up_at});
   MORI_RETURN_IF_ERROR(check);
+  MORI_RETURN_IF_ERROR(HearOut(&arrived->second));
   return static_cast<int>(arrived_.size()) == size_ ? Welcome() : Status();
 }
 
 Status RendezvousServer::CheckHello(const Hello& hello) const {
+  if (hello.protocol != kProtocolVersion) {
+    return Error(ErrorCode::kMismatch,
+                 "{} has version {} of the library, which speaks version {} of the bootstrap's "
+                 "protocol; the process that made the unique id has version {}, which speaks {}",
+                 Describe(hello), hello.version, hello.protocol, MORI_SHMEM_VERSION,
+                 kProtocolVersion);
+  }
   if (!hello.failure.empty()) {
     return Error(ErrorCode::kPeerLost, "{} failed during init: {}", Describe(hello), hello.failure);
   }
@@ -145,31 +157,54 @@ Status RendezvousServer::CheckHello(const Hello& hello) const {
 }
 
 Status RendezvousServer::HearFrom(int fd) {
-  const auto found = std::find_if(arrived_.begin(), arrived_.end(),
-                                  [&](const auto& entry) { return entry.second.fd.get() == fd; });
+  const auto found = std::find_if(arrived_.begin(), arrived_.end(), [&](const auto& entry) {
+    return entry.second.connection.fd() == fd;
+  });
   if (found == arrived_.end()) return Status();  // the wake-up descriptor
-  auto frame = ReceiveFrame(fd, kMaxFrame, SendLimit());
-  if (frame.ok() && frame->type == FrameType::kBye && welcomed_) {
-    found->second.connected = true;
-    return Status();
-  }
-  if (frame.ok() && frame->type == FrameType::kAbort) {
-    return Error(ErrorCode::kPeerLost, "{} failed during init: {}", Describe(found->second.hello),
-                 DecodeStatus(frame->payload).message());
-  }
-  Status lost =
-      Error(ErrorCode::kPeerLost, "{} was lost during init: {}", Describe(found->second.hello),
-            frame.ok() ? "it sent something unexpected" : frame.status().message());
+  Arrived& arrived = found->second;
+  const Status read = arrived.connection.ReadSome();
+  MORI_RETURN_IF_ERROR(HearOut(&arrived));
+  if (read.ok() || arrived.connected || arrived.failed) return Status();
+  Status lost = Error(ErrorCode::kPeerLost, "{} was lost during init: {}", Describe(arrived.hello),
+                      read.message());
   arrived_.erase(found);
   ++gone_;
   return lost;
 }
 
+Status RendezvousServer::HearOut(Arrived* arrived) {
+  while (!arrived->connected && !arrived->failed) {
+    auto frame = arrived->connection.Next();
+    if (frame.ok() && !frame->has_value()) return Status();
+    if (frame.ok() && (*frame)->type == FrameType::kBye && welcomed_) {
+      arrived->connected = true;
+    } else if (frame.ok() && (*frame)->type == FrameType::kAbort) {
+      arrived->failed = true;
+      return Weigh(*arrived, DecodeFailure((*frame)->payload));
+    } else {
+      return Error(ErrorCode::kPeerLost, "{} was lost during init: {}", Describe(arrived->hello),
+                   frame.ok() ? "it sent something unexpected" : frame.status().message());
+    }
+  }
+  return Status();
+}
+
+Status RendezvousServer::Weigh(const Arrived& arrived, const Failure& failure) {
+  Status told = Error(ErrorCode::kPeerLost, "{} failed during init: {}", Describe(arrived.hello),
+                      failure.status.message());
+  const auto suspect = arrived_.find(failure.suspect);
+  // A suspect that is in the tree already says nothing more here. Who complains first is nearest to
+  // the cause.
+  const bool may_show = suspect != arrived_.end() && !suspect->second.connected;
+  if (!suspicion_) suspicion_ = Suspicion{std::move(told), Deadline::After(kNewsDelay)};
+  return may_show ? Status() : suspicion_->told;
+}
+
 Status RendezvousServer::Welcome() {
   for (auto& [rank, arrived] : arrived_) {
     const Endpoint parent = rank == 0 ? Endpoint{} : arrived_.at(TreeParent(rank)).hello.endpoint;
-    const Status sent = SendFrame(arrived.fd.get(),
-                                  {FrameType::kWelcome, 0, 0, EncodeEndpoint(parent)}, SendLimit());
+    const Status sent =
+        arrived.connection.Send({FrameType::kWelcome, 0, 0, EncodeEndpoint(parent)}, SendLimit());
     if (!sent.ok()) {
       return Error(ErrorCode::kPeerLost, "{} was lost during init: {}", Describe(arrived.hello),
                    sent.message());
@@ -180,22 +215,22 @@ Status RendezvousServer::Welcome() {
 }
 
 Status RendezvousServer::MissingRanks() const {
-  std::string missing;
-  int count = 0;
+  std::vector<int> missing;
   for (int rank = 0; rank < size_; ++rank) {
-    if (arrived_.contains(rank)) continue;
-    if (++count <= 16) missing += fmt::format("{}{}", count == 1 ? "" : ", ", rank);
+    if (!arrived_.contains(rank)) missing.push_back(rank);
   }
-  if (count > 16) missing += ", …";
   return Error(ErrorCode::kTimeout,
                "{} of {} ranks did not come within {} (MORI_BOOTSTRAP_TIMEOUT): missing rank{} {}",
-               count, size_, Seconds(budget_), count == 1 ? "" : "s", missing);
+               missing.size(), size_, Seconds(budget_), missing.size() == 1 ? "" : "s",
+               ListRanks(missing));
 }
 
 Deadline RendezvousServer::NextGiveUp() const {
-  if (welcomed_ || arrived_.empty()) return Deadline::Never();
+  if (suspicion_) return suspicion_->until;
+  if (welcomed_) return Deadline::Never();
   auto first = std::chrono::steady_clock::time_point::max();
   for (const auto& [rank, arrived] : arrived_) first = std::min(first, arrived.give_up_at);
+  if (first == std::chrono::steady_clock::time_point::max()) return Deadline::Never();
   return Deadline::After(first - std::chrono::steady_clock::now());
 }
 
@@ -203,8 +238,8 @@ void RendezvousServer::TellAll(const Status& failure) {
   LogDebug("rendezvous failed: {}", failure.message());
   for (auto& [rank, arrived] : arrived_) {
     if (arrived.connected) continue;
-    static_cast<void>(SendFrame(arrived.fd.get(), {FrameType::kReject, 0, 0, EncodeStatus(failure)},
-                                SendLimit()));
+    static_cast<void>(
+        arrived.connection.Send({FrameType::kReject, 0, 0, EncodeStatus(failure)}, SendLimit()));
   }
 }
 
@@ -212,11 +247,10 @@ void RendezvousServer::TellAll(const Status& failure) {
 void RendezvousServer::AwaitHangUp() {
   const Deadline end = Deadline::After(kLastWord / 2);
   for (auto& [rank, arrived] : arrived_) {
-    ::shutdown(arrived.fd.get(), SHUT_WR);
+    const int fd = arrived.connection.fd();
+    ::shutdown(fd, SHUT_WR);
     Bytes unread;
-    while (WaitFor(arrived.fd.get(), POLLIN, end).ok() &&
-           ReceiveSome(arrived.fd.get(), 4096, &unread).ok())
-      unread.clear();
+    while (WaitFor(fd, POLLIN, end).ok() && ReceiveSome(fd, 4096, &unread).ok()) unread.clear();
   }
 }
 
@@ -228,15 +262,16 @@ void RendezvousServer::TellLatecomers(const Status& failure) {
     auto event = acceptor_.Wait({wake_.get()}, end);
     if (!event.ok()) return;
     if (!event->caller) continue;
-    static_cast<void>(SendFrame(event->caller->fd.get(),
-                                {FrameType::kReject, 0, 0, EncodeStatus(failure)}, SendLimit()));
+    static_cast<void>(event->caller->connection.Send(
+        {FrameType::kReject, 0, 0, EncodeStatus(failure)}, SendLimit()));
     ++told;
   }
 }
 
 bool RendezvousServer::AllConnected() const {
-  return welcomed_ && std::all_of(arrived_.begin(), arrived_.end(),
-                                  [](const auto& entry) { return entry.second.connected; });
+  return welcomed_ && !suspicion_ &&
+         std::all_of(arrived_.begin(), arrived_.end(),
+                     [](const auto& entry) { return entry.second.connected; });
 }
 
 RendezvousService& RendezvousService::Instance() {

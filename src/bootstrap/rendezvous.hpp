@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/config.hpp"
@@ -31,10 +32,11 @@ class RendezvousServer {
 
  private:
   struct Arrived {
-    UniqueFd fd;
+    Connection connection;
     Hello hello;
     std::chrono::steady_clock::time_point give_up_at;
     bool connected = false;  ///< has said that its place in the tree is taken
+    bool failed = false;     ///< has said why it fails, and waits to be told the cause
   };
 
   RendezvousServer(Acceptor acceptor, const Rendezvous& rendezvous, UniqueFd wake);
@@ -45,6 +47,10 @@ class RendezvousServer {
   Status Admit(Acceptor::Caller caller);
   Status CheckHello(const Hello& hello) const;
   Status HearFrom(int fd);
+  /// All that a rank has sent so far.
+  Status HearOut(Arrived* arrived);
+  /// What a rank says of its failure: the failure of all, unless another's fault may show soon.
+  Status Weigh(const Arrived& arrived, const Failure& failure);
   Status Welcome();
   Status MissingRanks() const;
   Deadline NextGiveUp() const;
@@ -52,6 +58,12 @@ class RendezvousServer {
   void AwaitHangUp();
   void TellLatecomers(const Status& failure);
   bool AllConnected() const;
+
+  /// A failure that may be another rank's fault: told if nothing better is known by then.
+  struct Suspicion {
+    Status told;
+    Deadline until;
+  };
 
   Acceptor acceptor_;
   UniqueId id_;
@@ -61,6 +73,7 @@ class RendezvousServer {
   int size_ = 0;          ///< 0 until the first rank says it
   std::size_t gone_ = 0;  ///< ranks that came and were lost: nobody is left to tell
   bool welcomed_ = false;
+  std::optional<Suspicion> suspicion_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> finished_{false};
   std::mutex finished_mutex_;

@@ -1,5 +1,7 @@
 #include "bootstrap/rendezvous_messages.hpp"
 
+#include "bootstrap/bootstrap.hpp"
+
 namespace mori::shmem {
 namespace {
 
@@ -29,10 +31,12 @@ Status Malformed(std::string_view what) {
 
 Bytes EncodeHello(const Hello& hello) {
   ByteWriter writer;
+  writer.Int(hello.protocol);
   writer.Int(static_cast<std::int32_t>(hello.rank)).Int(static_cast<std::int32_t>(hello.size));
   writer.Text(hello.version).Text(hello.host).Int(hello.process_id);
   writer.Text(std::string_view(hello.failure).substr(0, kMaxText));
   writer.Int(static_cast<std::int64_t>(hello.budget.count()));
+  writer.Int(static_cast<std::int64_t>(hello.waited.count()));
   WriteEndpoint(hello.endpoint, &writer);
   return writer.Take();
 }
@@ -40,14 +44,18 @@ Bytes EncodeHello(const Hello& hello) {
 Result<Hello> DecodeHello(ByteView bytes) {
   ByteReader reader(bytes);
   Hello hello;
+  hello.protocol = reader.Int<std::uint32_t>();
   hello.rank = reader.Int<std::int32_t>();
   hello.size = reader.Int<std::int32_t>();
   hello.version = reader.Text(kMaxText);
   hello.host = reader.Text(kMaxText);
   hello.process_id = reader.Int<std::uint32_t>();
+  if (reader.ok() && hello.protocol != kProtocolVersion) return hello;
   hello.failure = reader.Text(kMaxText);
   hello.budget = std::chrono::milliseconds(reader.Int<std::int64_t>());
-  if (!ReadEndpoint(&reader, &hello.endpoint) || !reader.AtEnd() || hello.budget.count() < 0) {
+  hello.waited = std::chrono::milliseconds(reader.Int<std::int64_t>());
+  const bool in_range = hello.waited.count() >= 0 && hello.waited <= hello.budget;
+  if (!ReadEndpoint(&reader, &hello.endpoint) || !reader.AtEnd() || !in_range) {
     return Malformed("hello");
   }
   return hello;
@@ -64,6 +72,21 @@ Result<Endpoint> DecodeEndpoint(ByteView bytes) {
   Endpoint endpoint;
   if (!ReadEndpoint(&reader, &endpoint) || !reader.AtEnd()) return Malformed("welcome");
   return endpoint;
+}
+
+Bytes EncodeFailure(const Failure& failure) {
+  return ByteWriter()
+      .Int(static_cast<std::int32_t>(failure.suspect))
+      .Raw(EncodeStatus(failure.status))
+      .Take();
+}
+
+Failure DecodeFailure(ByteView bytes) {
+  ByteReader reader(bytes);
+  const int suspect = reader.Int<std::int32_t>();
+  Failure failure{DecodeStatus(reader.Raw(reader.remaining())), suspect};
+  if (suspect < 0 || suspect >= kMaxRanks) failure.suspect = -1;
+  return failure;
 }
 
 Bytes EncodeStatus(const Status& status) {

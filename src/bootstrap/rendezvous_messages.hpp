@@ -16,8 +16,14 @@ struct Endpoint {
   std::vector<IpAddress> addresses;
 };
 
-/// A rank introduces itself.
+/// Version of what ranks and rendezvous say to each other. It grows with each change of a message
+/// below, and of the tree's frames.
+inline constexpr std::uint32_t kProtocolVersion = 2;
+
+/// A rank introduces itself. The first six fields come first on the wire in every version, and so
+/// can be read of a rank that speaks another one.
 struct Hello {
+  std::uint32_t protocol = kProtocolVersion;
   int rank = 0;
   int size = 0;
   std::string version;  ///< of the library
@@ -25,17 +31,29 @@ struct Hello {
   std::uint32_t process_id = 0;
   std::string failure;                 ///< why this rank cannot take part; empty if it can
   std::chrono::milliseconds budget{};  ///< how long it waits for the others
+  std::chrono::milliseconds waited{};  ///< of that, before it got here
   Endpoint endpoint;  ///< where its children in the tree find it; port 0 if it has none
 };
 
 Bytes EncodeHello(const Hello& hello);
+/// Of another protocol version only the first six fields are read, whatever follows them.
 /// @return kMismatch for bytes that are no hello.
 Result<Hello> DecodeHello(ByteView bytes);
 
 Bytes EncodeEndpoint(const Endpoint& endpoint);
 Result<Endpoint> DecodeEndpoint(ByteView bytes);
 
-/// A status on its way to another rank.
+/// A rank fails and says why.
+struct Failure {
+  Status status;
+  /// The rank whose fault it may be, which the others may know better; -1 if it is this rank's own.
+  int suspect = -1;
+};
+Bytes EncodeFailure(const Failure& failure);
+/// Bytes that make no sense give a status of kMismatch without a suspect.
+Failure DecodeFailure(ByteView bytes);
+
+/// A status on its way to another rank. The same in every protocol version.
 Bytes EncodeStatus(const Status& status);
 /// Never a success; bytes that make no sense give kMismatch.
 Status DecodeStatus(ByteView bytes);

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace mori::shmem {
@@ -18,19 +19,43 @@ Result<UniqueFd> NewSocket(int family) {
   return fd;
 }
 
-void SendSmallMessagesAtOnce(int fd) {
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // slower without, nothing worse
+void SetOption(int fd, int level, int name, int value) {
+  ::setsockopt(fd, level, name, &value, sizeof value);
 }
 
 bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 Status OtherEndIsGone(int error) {
   if (error == 0) return Error(ErrorCode::kPeerLost, "the connection was closed");
+  if (error == ETIMEDOUT) {
+    return Error(ErrorCode::kPeerLost, "its host has not answered for {} s", kSilence.count());
+  }
   return Status::FromErrno(error, "the connection broke", ErrorCode::kPeerLost);
 }
 
+/// What every connection has. Slower without, or later to notice, and nothing worse.
+void Prepare(int fd) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  AskWithin(fd, kSilence);
+  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
 }  // namespace
+
+void AskWithin(int fd, std::chrono::seconds silence) {
+  constexpr int kTimes = 5;
+  const int every = std::max(1, static_cast<int>(silence.count()) / (kTimes + 1));
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, every);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, every);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kTimes);
+}
+
+std::chrono::milliseconds SilentFor(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  return std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
+}
 
 Result<UniqueFd> ListenOn(const IpAddress& address, std::uint16_t port) {
   MORI_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(address.family));
@@ -60,7 +85,7 @@ Result<std::uint16_t> PortOf(int fd) {
 
 Result<UniqueFd> ConnectTo(const IpAddress& address, std::uint16_t port, const Deadline& deadline) {
   MORI_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(address.family));
-  SendSmallMessagesAtOnce(fd.get());
+  Prepare(fd.get());
   const std::string what = fmt::format("connect to {} port {}", address.ToString(), port);
   socklen_t length = 0;
   const sockaddr_storage name = address.ToSockaddr(port, &length);
@@ -87,7 +112,7 @@ Result<UniqueFd> AcceptFrom(int listening_fd, IpAddress* from) {
     if (IsShortage(errno)) return Status::FromErrno(errno, "accept a connection");
     return UniqueFd();  // none waits, or the one that did has failed: accept(2) says so of it
   }
-  SendSmallMessagesAtOnce(fd.get());
+  Prepare(fd.get());
   if (from != nullptr) *from = IpAddress::Of(name);
   return fd;
 }
@@ -106,16 +131,20 @@ Status WaitFor(int fd, short events, const Deadline& deadline) {
   }
 }
 
+Result<std::size_t> SendSome(int fd, ByteView bytes) {
+  for (;;) {
+    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent >= 0) return static_cast<std::size_t>(sent);
+    if (WouldBlock(errno)) return std::size_t{0};
+    if (errno != EINTR) return OtherEndIsGone(errno);
+  }
+}
+
 Status SendAll(int fd, ByteView bytes, const Deadline& deadline) {
   while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent >= 0) {
-      bytes = bytes.subspan(static_cast<std::size_t>(sent));
-    } else if (WouldBlock(errno)) {
-      MORI_RETURN_IF_ERROR(WaitFor(fd, POLLOUT, deadline));
-    } else if (errno != EINTR) {
-      return OtherEndIsGone(errno);
-    }
+    MORI_ASSIGN_OR_RETURN(const std::size_t sent, SendSome(fd, bytes));
+    bytes = bytes.subspan(sent);
+    if (sent == 0) MORI_RETURN_IF_ERROR(WaitFor(fd, POLLOUT, deadline));
   }
   return Status();
 }

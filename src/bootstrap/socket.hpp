@@ -2,6 +2,7 @@
 // SIGPIPE.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -15,12 +16,23 @@ namespace mori::shmem {
 
 // All sockets made here are non-blocking, closed on exec, and closed in forked children.
 
+inline constexpr std::chrono::seconds kSilence{30};
+
+/// How long nothing has come from the other host's system, not even an acknowledgement.
+std::chrono::milliseconds SilentFor(int fd);
+/// Changes how often the other host's system is asked, so that `SilentFor()` reaches `silence` only
+/// where it does not answer.
+void AskWithin(int fd, std::chrono::seconds silence);
+
 /// Listens on `address`, on a free port if `port` is 0.
 Result<UniqueFd> ListenOn(const IpAddress& address, std::uint16_t port);
 /// Port that a listening socket was given.
 Result<std::uint16_t> PortOf(int fd);
 
-/// A connected socket, without delay for small messages.
+/// A connected socket, without delay for small messages. This one, and those accepted, end with
+/// kPeerLost once the other host's system has not answered for `kSilence`, as after a loss of
+/// power: the kernel asks it every few seconds while nothing else is under way. A process that is
+/// stopped has a system that answers, so it is late and not lost.
 /// @return kPeerLost if nobody listens there or it cannot be reached, kTimeout, or kSystem if this
 /// process gets no socket.
 Result<UniqueFd> ConnectTo(const IpAddress& address, std::uint16_t port, const Deadline& deadline);
@@ -36,6 +48,10 @@ bool IsShortage(int error);
 
 /// Waits for `events` of poll(2). @return kTimeout at the deadline.
 Status WaitFor(int fd, short events, const Deadline& deadline);
+
+/// Sends what the socket takes at once. @return the number of bytes, 0 when it takes none;
+/// kPeerLost when the other end is gone.
+Result<std::size_t> SendSome(int fd, ByteView bytes);
 
 /// Sends all of `bytes`. @return kTimeout, or kPeerLost if the other end is gone.
 Status SendAll(int fd, ByteView bytes, const Deadline& deadline);

@@ -20,12 +20,20 @@ using std::chrono::milliseconds;
 /// The rendezvous reports a rank that did not come; a waiting rank gives it this much longer than
 /// its own budget to say so.
 constexpr milliseconds kGrace{2'000};
+/// How long the rendezvous may take to find out whose fault a failure is.
+constexpr milliseconds kVerdict{5'000};
 constexpr milliseconds kConnectAttempt{5'000};
 constexpr milliseconds kRetryPause{20};
 /// Longest text of a loss on its way to the others.
 constexpr std::size_t kMaxReason = 4096;
-/// News travels on connections whose readers never pause; this only ends a send to a stopped
-/// process.
+/// Messages of a link that no call has taken yet: the exchanges allow one, in either direction.
+constexpr std::size_t kMaxInbox = 4;
+/// How long rank 0 waits for all to say whether they have come, and who asks for its answer.
+constexpr milliseconds kCensus{500};
+constexpr milliseconds kCensusAnswer{1'500};
+/// Ranks that a message about missing ones names.
+constexpr std::size_t kMaxNamed = 1024;
+/// The others' readers never pause; this only ends a wait for a stopped process.
 Deadline NewsLimit() { return Deadline::After(std::chrono::seconds(2)); }
 
 std::string Describe(const Endpoint& endpoint) {
@@ -45,20 +53,26 @@ class SocketBootstrap::Joiner {
       : rendezvous_(rendezvous), options_(options), deadline_(Deadline::After(options.budget)) {}
 
   Result<std::unique_ptr<SocketBootstrap>> Run() {
-    MORI_RETURN_IF_ERROR(CheckRank());
-    MORI_RETURN_IF_ERROR(ListenForChildren());
+    // What fails here is told to the others as what failed before.
+    failure_ = options_.failure;
+    if (failure_.ok()) failure_ = CheckRank();
+    if (failure_.ok()) failure_ = ListenForChildren();
     FaultPoint("init: before the rendezvous");
     MORI_RETURN_IF_ERROR(MeetOthers());
     FaultPoint("init: welcomed");
     auto joined = JoinTree();
     if (!joined.ok()) return TellRendezvous(joined.status());
     // The rendezvous watches over us until here, the tree from here on.
-    static_cast<void>(SendFrame(server_.get(), Message(FrameType::kBye, {}), NewsLimit()));
+    static_cast<void>(server_->Send(Message(FrameType::kBye, {}), NewsLimit()));
     return joined;
   }
 
  private:
   Status CheckRank() const {
+    if (options_.size > kMaxRanks) {
+      return Error(ErrorCode::kInvalidArgument, "a world of {} ranks: {} are the most",
+                   options_.size, kMaxRanks);
+    }
     if (options_.size >= 1 && options_.rank >= 0 && options_.rank < options_.size) return Status();
     return Error(ErrorCode::kInvalidArgument, "rank {} is out of range for a world of {} (0 to {})",
                  options_.rank, options_.size, options_.size - 1);
@@ -73,7 +87,7 @@ class SocketBootstrap::Joiner {
   }
 
   Status ListenForChildren() {
-    if (ChildCount() == 0 || !options_.failure.ok()) return Status();
+    if (ChildCount() == 0) return Status();
     MORI_ASSIGN_OR_RETURN(acceptor_, Acceptor::Listen(options_.listen_addresses, rendezvous_.name,
                                                       rendezvous_.secret));
     return Status();
@@ -82,34 +96,44 @@ class SocketBootstrap::Joiner {
   Status MeetOthers() {
     const Endpoint meeting_point{rendezvous_.port, rendezvous_.addresses};
     auto connected = ConnectAndProve(meeting_point, /*may_come_later=*/false);
-    if (!connected.ok()) {
-      if (!options_.failure.ok()) return options_.failure;
-      return connected.status();
+    if (!connected.ok() && acceptor_ && connected.status().code() == ErrorCode::kSystem) {
+      // Out of descriptors, say: with one less in use the others can be told.
+      acceptor_.reset();
+      failure_ = connected.status();
+      connected = ConnectAndProve(meeting_point, /*may_come_later=*/false);
     }
-    server_ = std::move(*connected);
-    Hello hello{options_.rank,
-                options_.size,
-                options_.version,
-                options_.host,
-                static_cast<std::uint32_t>(::getpid()),
-                options_.failure.message(),
-                options_.budget,
-                {}};
+    if (!connected.ok()) return failure_.ok() ? connected.status() : failure_;
+    server_.emplace(std::move(*connected));
+    Hello hello;
+    hello.rank = options_.rank;
+    hello.size = options_.size;
+    hello.version = options_.version;
+    hello.host = options_.host;
+    hello.process_id = static_cast<std::uint32_t>(::getpid());
+    hello.failure = failure_.message();
+    hello.budget = options_.budget;
+    hello.waited = options_.budget - Left();
     if (acceptor_) hello.endpoint = {acceptor_->port(), acceptor_->addresses()};
-    MORI_RETURN_IF_ERROR(
-        SendFrame(server_.get(), Message(FrameType::kHello, EncodeHello(hello)), deadline_));
-    if (!options_.failure.ok()) return options_.failure;
+    const Status sent = server_->Send(Message(FrameType::kHello, EncodeHello(hello)), deadline_);
+    MORI_RETURN_IF_ERROR(failure_);
+    MORI_RETURN_IF_ERROR(sent);
     FaultPoint("init: hello sent");
-    MORI_ASSIGN_OR_RETURN(Frame reply, HearRendezvous(Deadline::After(options_.budget + kGrace)));
+    MORI_ASSIGN_OR_RETURN(Frame reply, HearRendezvous(Deadline::After(Left() + kGrace)));
+    deadline_ = deadline_.AtLeast(std::min<milliseconds>(options_.budget, kAfterMeeting));
     if (reply.type != FrameType::kWelcome)
       return Error(ErrorCode::kMismatch, "the rendezvous sent something unexpected");
     MORI_ASSIGN_OR_RETURN(parent_, DecodeEndpoint(reply.payload));
     return Status();
   }
 
+  milliseconds Left() const {
+    const auto left = std::chrono::ceil<milliseconds>(deadline_.end() - Deadline::Clock::now());
+    return std::clamp(left, milliseconds(0), options_.budget);
+  }
+
   /// The next message of the rendezvous; what it rejects comes back as an error.
   Result<Frame> HearRendezvous(const Deadline& deadline) {
-    auto frame = ReceiveFrame(server_.get(), 64 << 10, deadline);
+    auto frame = server_->Receive(deadline);
     if (frame.ok() && frame->type == FrameType::kReject)
       return rejection_ = DecodeStatus(frame->payload);
     if (frame.ok()) return frame;
@@ -127,16 +151,16 @@ class SocketBootstrap::Joiner {
   /// News of the rendezvous while we wait for something else: an error if it has rejected us or is
   /// gone.
   Status CheckRendezvous() {
-    if (WaitFor(server_.get(), POLLIN, Deadline::After({})).code() == ErrorCode::kTimeout)
-      return Status();
-    auto frame = HearRendezvous(NewsLimit());
-    return frame.ok() ? Error(ErrorCode::kMismatch, "the rendezvous sent something unexpected")
-                      : frame.status();
+    auto frame = HearRendezvous(Deadline::After({}));
+    if (frame.ok()) return Error(ErrorCode::kMismatch, "the rendezvous sent something unexpected");
+    // Nothing new: but what it has rejected may be a timeout, too.
+    const bool nothing = rejection_.ok() && frame.status().code() == ErrorCode::kTimeout;
+    return nothing ? Status() : frame.status();
   }
 
   /// Tries all addresses in turn until the deadline. Refusal by all is final unless the listener
   /// may come later.
-  Result<UniqueFd> ConnectAndProve(const Endpoint& endpoint, bool may_come_later) {
+  Result<Connection> ConnectAndProve(const Endpoint& endpoint, bool may_come_later) {
     for (;;) {
       Status last;
       Status stranger;  // who answers on one address need not answer on the others
@@ -151,12 +175,13 @@ class SocketBootstrap::Joiner {
           continue;
         }
         refused_everywhere = false;
-        last = ProveToListener(fd->get(), rendezvous_.name, rendezvous_.secret, attempt);
-        if (last.ok()) return fd;
+        const auto keys = ProveToListener(fd->get(), rendezvous_.name, rendezvous_.secret, attempt);
+        if (keys.ok()) return Connection(std::move(*fd), *keys);
+        last = keys.status();
         if (last.code() == ErrorCode::kMismatch) stranger = last;
       }
       MORI_RETURN_IF_ERROR(stranger);
-      if (server_.valid()) MORI_RETURN_IF_ERROR(CheckRendezvous());
+      if (server_) MORI_RETURN_IF_ERROR(CheckRendezvous());
       if (refused_everywhere && !may_come_later) {
         return Error(ErrorCode::kPeerLost,
                      "nobody answers for this unique id at {}: the process that made it has ended, "
@@ -178,21 +203,24 @@ class SocketBootstrap::Joiner {
     FaultPoint("init: parent joined");
     MORI_ASSIGN_OR_RETURN(auto children, AwaitChildren());
     acceptor_.reset();
-    std::unique_ptr<SocketBootstrap> tree(new SocketBootstrap(options_.rank, options_.size));
+    std::unique_ptr<SocketBootstrap> tree(
+        new SocketBootstrap(options_.rank, options_.size, options_.silence));
     MORI_RETURN_IF_ERROR(tree->Start(std::move(parent), std::move(children)));
     FaultPoint("init: tree started");
     auto complete = tree->AllGather({}, deadline_);
-    if (!complete.ok()) return complete.status();
-    return tree;
+    if (complete.ok()) return tree;
+    const std::lock_guard lock(tree->mutex_);
+    if (!tree->losses_.empty()) suspect_ = tree->losses_.front().rank;
+    return complete.status();
   }
 
   Result<std::unique_ptr<Link>> JoinParent() {
     if (options_.rank == 0) return std::unique_ptr<Link>();
-    auto link = std::make_unique<Link>();
-    link->rank = TreeParent(options_.rank);
-    MORI_ASSIGN_OR_RETURN(link->fd, ConnectAndProve(parent_, /*may_come_later=*/true));
-    MORI_RETURN_IF_ERROR(SendFrame(link->fd.get(), Message(FrameType::kJoin, {}), deadline_));
-    return link;
+    suspect_ = TreeParent(options_.rank);
+    MORI_ASSIGN_OR_RETURN(Connection parent, ConnectAndProve(parent_, /*may_come_later=*/true));
+    MORI_RETURN_IF_ERROR(parent.Send(Message(FrameType::kJoin, {}), deadline_));
+    suspect_ = -1;
+    return std::make_unique<Link>(TreeParent(options_.rank), std::move(parent));
   }
 
   Result<std::vector<std::unique_ptr<Link>>> AwaitChildren() {
@@ -200,18 +228,16 @@ class SocketBootstrap::Joiner {
     std::set<int> expected;
     for (int i = 0; i < ChildCount(); ++i) expected.insert(FirstChild(options_.rank) + i);
     while (!expected.empty()) {
-      MORI_ASSIGN_OR_RETURN(Acceptor::Event event, acceptor_->Wait({server_.get()}, deadline_));
-      if (!event.readable.empty()) MORI_RETURN_IF_ERROR(CheckRendezvous());
+      MORI_RETURN_IF_ERROR(CheckRendezvous());  // also of what has been received before
+      MORI_ASSIGN_OR_RETURN(Acceptor::Event event, acceptor_->Wait({server_->fd()}, deadline_));
       if (event.caller) {
         const auto rank = static_cast<int>(event.caller->first.sender);
         if (event.caller->first.type != FrameType::kJoin || expected.erase(rank) == 0)
           continue;  // not ours: dropped
-        auto link = std::make_unique<Link>();
-        link->rank = rank;
-        link->fd = std::move(event.caller->fd);
-        *link->parser.buffer() = std::move(event.caller->rest);
-        children.push_back(std::move(link));
+        event.caller->connection.set_max_payload_bytes(kMaxFrameBytes);
+        children.push_back(std::make_unique<Link>(rank, std::move(event.caller->connection)));
       } else if (deadline_.Expired()) {
+        suspect_ = *expected.begin();
         return Error(ErrorCode::kTimeout,
                      "rank {} did not connect to rank {} within {:g} s (MORI_BOOTSTRAP_TIMEOUT)",
                      *expected.begin(), options_.rank,
@@ -221,25 +247,27 @@ class SocketBootstrap::Joiner {
     return children;
   }
 
-  /// Passes our failure on, so that all others learn of it, and prefers what the rendezvous knows
-  /// already. A rank that is gone may only have been the first to hear who really failed: the
-  /// rendezvous is about to tell us too.
+  /// Tells the rendezvous, which decides what all are told: our own failure at once, one that may
+  /// be another rank's fault unless it learns better soon.
   Status TellRendezvous(const Status& failure) {
     if (!rejection_.ok()) return rejection_;
-    if (failure.code() == ErrorCode::kPeerLost)
-      static_cast<void>(WaitFor(server_.get(), POLLIN, NewsLimit()));
     const Status news = CheckRendezvous();
     if (!news.ok()) return news;
-    static_cast<void>(
-        SendFrame(server_.get(), Message(FrameType::kAbort, EncodeStatus(failure)), NewsLimit()));
-    return failure;
+    const Failure told{failure, suspect_};
+    const bool sent =
+        server_->Send(Message(FrameType::kAbort, EncodeFailure(told)), NewsLimit()).ok();
+    if (suspect_ < 0 || !sent) return failure;
+    static_cast<void>(HearRendezvous(Deadline::After(kVerdict)));
+    return rejection_.ok() ? failure : rejection_;
   }
 
   const Rendezvous& rendezvous_;
   const Options& options_;
-  const Deadline deadline_;
+  Deadline deadline_;
+  Status failure_;  ///< why this rank cannot take part
   std::optional<Acceptor> acceptor_;
-  UniqueFd server_;
+  std::optional<Connection> server_;
+  int suspect_ = -1;  ///< the rank that the present step depends on
   Status rejection_;  ///< the last word of the rendezvous, once it has said it
   Endpoint parent_;
 };
@@ -258,6 +286,7 @@ Status SocketBootstrap::Start(std::unique_ptr<Link> parent,
   wake_ = UniqueFd::KeptFromChildren([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!wake_.valid()) return Status::FromErrno(errno, "make an event descriptor");
   if (size_ == 1) return Status();  // nobody to listen to
+  for (const Link* link : Links()) AskWithin(link->connection.fd(), silence_);
   return StartThread([this] { ReadLoop(); }, &reader_);
 }
 
@@ -277,46 +306,92 @@ void SocketBootstrap::ReadLoop() {
       std::erase_if(links, [](const Link* link) { return link->departed; });
     }
     std::vector<pollfd> entries{{wake_.get(), POLLIN, 0}};
-    for (const Link* link : links) entries.push_back({link->fd.get(), POLLIN, 0});
-    if (::poll(entries.data(), entries.size(), -1) < 0) continue;  // EINTR: no signal is ours
-    for (std::size_t i = 0; i < links.size(); ++i) {
-      if (entries[i + 1].revents != 0) ReadFrom(links[i]);
+    for (Link* link : links) {
+      const std::lock_guard lock(link->send_mutex);
+      const bool sends = link->connection.has_queued();
+      entries.push_back(
+          {link->connection.fd(), static_cast<short>(POLLIN | (sends ? POLLOUT : 0)), 0});
     }
+    const int ready = ::poll(entries.data(), entries.size(), NextWakeUp().PollTimeoutMs());
+    for (std::size_t i = 0; i < links.size(); ++i) {
+      const short events = ready > 0 ? entries[i + 1].revents : short{0};
+      if ((events & POLLOUT) != 0) {
+        const std::lock_guard lock(links[i]->send_mutex);
+        static_cast<void>(links[i]->connection.Flush());  // a loss shows when we read
+      }
+      if ((events & ~POLLOUT) != 0) ReadFrom(links[i]);
+      CheckSilence(links[i]);
+    }
+    eventfd_t wakes = 0;
+    if (ready > 0 && entries[0].revents != 0) ::eventfd_read(wake_.get(), &wakes);
+    EndCensus();
   }
 }
 
+void SocketBootstrap::Wake() const {
+  if (wake_.valid()) ::eventfd_write(wake_.get(), 1);
+}
+
+Deadline SocketBootstrap::NextWakeUp() const {
+  const std::lock_guard lock(mutex_);
+  const Deadline look = Deadline::After(std::chrono::milliseconds(silence_) / 6);
+  return census_ ? census_->end.AtMost(std::chrono::milliseconds(silence_) / 6) : look;
+}
+
 void SocketBootstrap::ReadFrom(Link* link) {
-  constexpr std::size_t kChunk = 64 << 10;
-  const auto got = ReceiveSome(link->fd.get(), kChunk, link->parser.buffer());
+  const Status read = link->connection.ReadSome();
   for (;;) {
-    auto frame = link->parser.Next();
+    auto frame = link->connection.Next();
     if (!frame.ok()) return NoteLoss({link->rank, frame.status().message()}, link);
     if (!frame->has_value()) break;
     Handle(link, std::move(**frame));
   }
-  if (got.ok()) return;
+  if (read.ok()) return;
   {
     const std::lock_guard lock(mutex_);
     if (link->departed) return;
   }
-  NoteLoss({link->rank, "its connection closed"}, link);
+  if (CheckSilence(link)) return;  // the kernel was the first to give up
+  const bool is_damaged = read.code() == ErrorCode::kMismatch;
+  NoteLoss({link->rank, is_damaged ? read.message() : "its connection closed"}, link);
+}
+
+bool SocketBootstrap::CheckSilence(Link* link) {
+  const auto silent = SilentFor(link->connection.fd());
+  if (silent < silence_) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (link->departed) return true;
+  }
+  NoteLoss({link->rank, fmt::format("its host has not answered for {:.3g} s",
+                                    static_cast<double>(silent.count()) / 1e3)},
+           link);
+  return true;
 }
 
 void SocketBootstrap::Handle(Link* link, Frame frame) {
+  if (frame.sender != static_cast<std::uint32_t>(link->rank))
+    return NoteLoss({link->rank, "it sent a message in another rank's name"}, link);
+  ByteReader reader(frame.payload);
+  const bool from_parent = link == parent_.get();
   switch (frame.type) {
     case FrameType::kGather:
     case FrameType::kTable: {
-      const std::lock_guard lock(mutex_);
-      link->inbox.push_back(std::move(frame));
-      changed_.notify_all();
-      return;
+      const bool in_place = from_parent == (frame.type == FrameType::kTable);
+      std::unique_lock lock(mutex_);
+      if (in_place && link->inbox.size() < kMaxInbox) {
+        link->inbox.push_back(std::move(frame));
+        changed_.notify_all();
+        return;
+      }
+      lock.unlock();
+      break;
     }
     case FrameType::kLost: {
-      ByteReader reader(frame.payload);
       const auto rank = reader.Int<std::int32_t>();
       std::string reason = reader.Text(kMaxReason);
-      if (reader.AtEnd() && rank >= 0 && rank < size_) NoteLoss({rank, std::move(reason)}, link);
-      return;
+      if (!reader.AtEnd() || rank < 0 || rank >= size_) break;
+      return NoteLoss({rank, std::move(reason)}, link);
     }
     case FrameType::kBye: {
       const std::lock_guard lock(mutex_);
@@ -324,8 +399,42 @@ void SocketBootstrap::Handle(Link* link, Frame frame) {
       changed_.notify_all();
       return;
     }
-    default: NoteLoss({link->rank, "it sent a message out of place"}, link);
+    case FrameType::kAsk: {
+      if (from_parent) break;
+      {
+        const std::lock_guard lock(mutex_);
+        link->has_asked = true;
+      }
+      if (parent_) return Send(parent_.get(), FrameType::kAsk, frame.sequence, {});
+      return StartCensus(frame.sequence);
+    }
+    case FrameType::kCensus: {
+      if (!from_parent) break;
+      for (const auto& child : children_) Send(child.get(), frame.type, frame.sequence, {});
+      std::unique_lock lock(mutex_);
+      const bool came = entered_ > frame.sequence;
+      lock.unlock();
+      const auto self = static_cast<std::int32_t>(rank_);
+      return Send(parent_.get(), FrameType::kPresence, frame.sequence,
+                  ByteWriter().Int(self).Int(std::uint8_t{came}).Take());
+    }
+    case FrameType::kPresence: {
+      const auto rank = reader.Int<std::int32_t>();
+      const bool came = reader.Int<std::uint8_t>() != 0;
+      if (from_parent || !reader.AtEnd() || rank < 0 || rank >= size_) break;
+      if (parent_) return Send(parent_.get(), frame.type, frame.sequence, frame.payload);
+      return NotePresence(frame.sequence, rank, came);
+    }
+    case FrameType::kMissing: {
+      std::vector<int> missing;
+      for (auto left = reader.Int<std::uint32_t>(); left > 0 && reader.ok(); --left)
+        missing.push_back(reader.Int<std::int32_t>());
+      if (!from_parent || !reader.AtEnd()) break;
+      return PassOnMissing(frame.sequence, missing);
+    }
+    default: break;
   }
+  NoteLoss({link->rank, "it sent a message out of place"}, link);
 }
 
 void SocketBootstrap::NoteLoss(Loss loss, const Link* heard_from) {
@@ -344,15 +453,20 @@ void SocketBootstrap::NoteLoss(Loss loss, const Link* heard_from) {
   const Bytes news =
       ByteWriter().Int(static_cast<std::int32_t>(loss.rank)).Text(loss.reason).Take();
   for (Link* link : Links()) {
-    if (link == heard_from || link->rank == loss.rank) continue;
-    static_cast<void>(
-        Send(link, {FrameType::kLost, static_cast<std::uint32_t>(rank_), 0, news}, NewsLimit()));
+    if (link != heard_from && link->rank != loss.rank) Send(link, FrameType::kLost, 0, news);
   }
 }
 
-Status SocketBootstrap::Send(Link* link, const Frame& frame, const Deadline& deadline) {
-  const std::lock_guard lock(link->send_mutex);
-  return SendFrame(link->fd.get(), frame, deadline);
+void SocketBootstrap::Send(Link* link, FrameType type, std::uint32_t sequence, ByteView payload) {
+  bool is_left = false;
+  {
+    const std::lock_guard lock(link->send_mutex);
+    link->connection.Queue(
+        {type, static_cast<std::uint32_t>(rank_), sequence, Bytes(payload.begin(), payload.end())});
+    static_cast<void>(link->connection.Flush());
+    is_left = link->connection.has_queued();
+  }
+  if (is_left) Wake();
 }
 
 Result<Frame> SocketBootstrap::Receive(Link* link, FrameType type, std::uint32_t sequence,
@@ -372,46 +486,143 @@ Result<Frame> SocketBootstrap::Receive(Link* link, FrameType type, std::uint32_t
     return Error(ErrorCode::kInternal, "rank {} is at exchange {}, rank {} at {}", link->rank,
                  frame.sequence, rank_, sequence);
   }
-  if (!in_time) {
-    return Error(ErrorCode::kTimeout, "rank {} heard nothing from rank {} for {:.3g} s", rank_,
-                 link->rank, deadline.ElapsedSeconds());
-  }
   if (!losses_.empty()) return LossStatus();
-  return Error(ErrorCode::kPeerLost, "rank {} has left", link->rank);
+  if (in_time) return Error(ErrorCode::kPeerLost, "rank {} has left", link->rank);
+  lock.unlock();
+  return WhoIsMissing(sequence, deadline);
+}
+
+Status SocketBootstrap::WhoIsMissing(std::uint32_t sequence, const Deadline& deadline) {
+  if (parent_) {
+    Send(parent_.get(), FrameType::kAsk, sequence, {});
+  } else {
+    StartCensus(sequence);
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kCensusAnswer,
+                    [&] { return (missing_ && missing_->first == sequence) || !losses_.empty(); });
+  if (!losses_.empty()) return LossStatus();
+  if (missing_ && missing_->first == sequence && !missing_->second.empty())
+    return RanksDidNotCome(missing_->second, size_, deadline);
+  if (missing_ && missing_->first == sequence) {
+    return Error(ErrorCode::kTimeout, "the last of {} ranks came too late: not within {:.3g} s",
+                 size_, deadline.ElapsedSeconds());
+  }
+  return Error(ErrorCode::kTimeout,
+               "an exchange of {} ranks was not complete within {:.3g} s, and rank {} does not say "
+               "who is missing",
+               size_, deadline.ElapsedSeconds(), parent_ ? parent_->rank : rank_);
+}
+
+void SocketBootstrap::StartCensus(std::uint32_t sequence) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (census_ && census_->sequence == sequence) return;
+    census_ = Census{sequence, Deadline::After(kCensus), {}, 0};
+    census_->came.resize(static_cast<std::size_t>(size_));
+  }
+  for (const auto& child : children_) Send(child.get(), FrameType::kCensus, sequence, {});
+  std::unique_lock lock(mutex_);
+  const bool came = entered_ > sequence;
+  lock.unlock();
+  NotePresence(sequence, rank_, came);
+  Wake();  // for its end
+}
+
+void SocketBootstrap::NotePresence(std::uint32_t sequence, int rank, bool came) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!census_ || census_->sequence != sequence) return;
+    auto& known = census_->came[static_cast<std::size_t>(rank)];
+    if (!known) ++census_->answers;
+    known = came;
+  }
+  EndCensus();
+}
+
+void SocketBootstrap::EndCensus() {
+  std::vector<int> missing;
+  std::uint32_t sequence = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!census_ || (census_->answers < size_ && !census_->end.Expired())) return;
+    const auto& came = census_->came;
+    for (int rank = 0; rank < size_; ++rank) {
+      const auto& answer = came[static_cast<std::size_t>(rank)];
+      // What lies behind a rank that does not answer is not known, and not its fault.
+      const bool is_heard =
+          rank == 0 || came[static_cast<std::size_t>(TreeParent(rank))].has_value();
+      if (answer ? !*answer : is_heard) missing.push_back(rank);
+    }
+    sequence = census_->sequence;
+    census_.reset();
+  }
+  PassOnMissing(sequence, missing);
+}
+
+void SocketBootstrap::PassOnMissing(std::uint32_t sequence, const std::vector<int>& missing) {
+  std::vector<Link*> asked;
+  {
+    const std::lock_guard lock(mutex_);
+    missing_ = {sequence, missing};
+    for (const auto& child : children_) {
+      if (std::exchange(child->has_asked, false)) asked.push_back(child.get());
+    }
+    changed_.notify_all();
+  }
+  const std::size_t named = std::min(missing.size(), kMaxNamed);
+  ByteWriter list;
+  list.Int(static_cast<std::uint32_t>(named));
+  for (std::size_t i = 0; i < named; ++i) list.Int(static_cast<std::int32_t>(missing[i]));
+  for (Link* link : asked) Send(link, FrameType::kMissing, sequence, list.bytes());
 }
 
 Result<std::vector<Bytes>> SocketBootstrap::AllGather(ByteView mine, const Deadline& deadline) {
   MORI_RETURN_IF_ERROR(Health());
-  const std::uint32_t sequence = sequence_++;
-  const auto self = static_cast<std::uint32_t>(rank_);
-  Bytes gathered = ByteWriter().Int(self).Block(mine).Take();
+  MORI_RETURN_IF_ERROR(failed_);
+  auto all = Exchange(mine, deadline);
+  failed_ = all.status();
+  return all;
+}
+
+Result<std::vector<Bytes>> SocketBootstrap::Exchange(ByteView mine, const Deadline& deadline) {
+  std::uint32_t sequence = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    sequence = entered_++;
+  }
+  Bytes gathered = ByteWriter().Int(static_cast<std::uint32_t>(rank_)).Block(mine).Take();
   for (const auto& child : children_) {
     MORI_ASSIGN_OR_RETURN(const Frame frame,
                           Receive(child.get(), FrameType::kGather, sequence, deadline));
     gathered.insert(gathered.end(), frame.payload.begin(), frame.payload.end());
   }
+  if (gathered.size() > kMaxFrameBytes) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "the messages of an exchange are {} bytes, {} at most", gathered.size(),
+                 kMaxFrameBytes);
+  }
   if (parent_) {
-    // A parent that is gone shows when we wait for its table, with the reason.
-    static_cast<void>(
-        Send(parent_.get(), {FrameType::kGather, self, sequence, std::move(gathered)}, deadline));
+    Send(parent_.get(), FrameType::kGather, sequence, gathered);
     MORI_ASSIGN_OR_RETURN(Frame table,
                           Receive(parent_.get(), FrameType::kTable, sequence, deadline));
     gathered = std::move(table.payload);
   }
-  for (const auto& child : children_) {
-    // A child that is gone shows in the losses, which the next exchange returns.
-    static_cast<void>(Send(child.get(), {FrameType::kTable, self, sequence, gathered}, deadline));
-  }
+  for (const auto& child : children_) Send(child.get(), FrameType::kTable, sequence, gathered);
 
   std::vector<Bytes> messages(static_cast<std::size_t>(size_));
+  std::vector<bool> there(messages.size());
   ByteReader reader(gathered);
   for (int i = 0; i < size_; ++i) {
     const auto rank = reader.Int<std::uint32_t>();
     const ByteView message = reader.Block();
-    if (!reader.ok() || rank >= messages.size())
+    if (!reader.ok() || rank >= messages.size() || there[rank])
       return Error(ErrorCode::kInternal, "an exchange of {} ranks came back damaged", size_);
+    there[rank] = true;
     messages[rank].assign(message.begin(), message.end());
   }
+  if (!reader.AtEnd())
+    return Error(ErrorCode::kInternal, "an exchange of {} ranks came back damaged", size_);
   return messages;
 }
 
@@ -445,17 +656,32 @@ void SocketBootstrap::Close() {
   {
     // News that this rank knows goes out first: nobody listens to it after its good-bye.
     const std::lock_guard observing(observer_mutex_);
-    for (Link* link : Links()) {
-      static_cast<void>(
-          Send(link, {FrameType::kBye, static_cast<std::uint32_t>(rank_), 0, {}}, NewsLimit()));
-    }
+    for (Link* link : Links()) Send(link, FrameType::kBye, 0, {});
   }
   Leave();
 }
 
+void SocketBootstrap::AwaitDelivery() {
+  const Deadline end = NewsLimit();
+  for (Link* link : Links()) {
+    const auto is_done = [&] {
+      {
+        const std::lock_guard lock(mutex_);
+        if (link->departed) return true;
+      }
+      const std::lock_guard lock(link->send_mutex);
+      return link->connection.IsDelivered();
+    };
+    while (!is_done() && !end.Expired()) std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
 void SocketBootstrap::Leave() {
+  // A connection that is closed with something unread in it is reset, and drops what the other
+  // end's system does not have yet: our good-bye, or the news of a loss.
+  if (reader_.joinable()) AwaitDelivery();
   closing_.store(true, std::memory_order_release);  // pairs with the acquire in ReadLoop
-  if (wake_.valid()) ::eventfd_write(wake_.get(), 1);
+  Wake();
   if (reader_.joinable()) reader_.join();
   parent_.reset();
   children_.clear();

@@ -128,9 +128,12 @@ World::~World() {
 Result<std::unique_ptr<World>> World::Create(const Result<Config>& config,
                                              const Rendezvous& rendezvous, int rank, int size) {
   std::unique_ptr<World> world(new World(config.ok() ? *config : Config{}, rank, size));
+  const std::chrono::milliseconds budget = world->config_.bootstrap_timeout;
+  const Deadline deadline = Deadline::After(budget);
   MORI_RETURN_IF_ERROR(world->Connect(config, rendezvous));
   SetLogPe(rank, size);
-  const Status built = world->Build(Deadline::After(world->config_.bootstrap_timeout));
+  const Status built = world->Build(deadline.AtLeast(
+      std::min<std::chrono::milliseconds>(budget, SocketBootstrap::kAfterMeeting)));
   if (!built.ok()) {
     // Who notices first tells it: what the bootstrap knows already, it has told.
     if (world->bootstrap_->Health().ok()) world->bootstrap_->Abort(built);
@@ -506,8 +509,8 @@ Status World::MeetToFinalize() {
     return Lost(board_->FirstLost());
   if (met.code() == ErrorCode::kTimeout) {
     return Error(ErrorCode::kTimeout,
-                 "not all PEs came to finalize within {:g} s (MORI_BOOTSTRAP_TIMEOUT)",
-                 static_cast<double>(config_.bootstrap_timeout.count()) / 1e3);
+                 "not all PEs came to finalize within {:g} s (MORI_BOOTSTRAP_TIMEOUT): {}",
+                 static_cast<double>(config_.bootstrap_timeout.count()) / 1e3, met.message());
   }
   return met;
 }

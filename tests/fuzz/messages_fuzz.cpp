@@ -1,5 +1,7 @@
 // Bytes as the messages of the rendezvous: what is accepted encodes to the same bytes again.
+#include "bootstrap/bootstrap.hpp"
 #include "bootstrap/rendezvous_messages.hpp"
+#include "bootstrap/sealed_stream.hpp"
 #include "fuzz/check.hpp"
 
 namespace mori::shmem::fuzz {
@@ -15,6 +17,8 @@ void CheckHello(ByteView bytes) {
   if (!hello.ok()) return;
   FUZZ_CHECK(hello->budget.count() >= 0);
   FUZZ_CHECK(hello->endpoint.addresses.size() <= kMaxAddresses);
+  if (hello->protocol != kProtocolVersion) return;  // whose later fields are not read
+  FUZZ_CHECK(hello->waited.count() >= 0 && hello->waited <= hello->budget);
   FUZZ_CHECK(Same(EncodeHello(*hello), bytes));
 }
 
@@ -33,6 +37,20 @@ void CheckStatus(ByteView bytes) {
   FUZZ_CHECK(Same(EncodeStatus(status), bytes) || status.code() == ErrorCode::kMismatch);
 }
 
+void CheckFailure(ByteView bytes) {
+  const Failure failure = DecodeFailure(bytes);
+  FUZZ_CHECK(!failure.status.ok());
+  FUZZ_CHECK(failure.suspect >= -1 && failure.suspect < kMaxRanks);
+}
+
+/// What nobody has sealed does not open, beyond nothing.
+void CheckSealed(ByteView bytes) {
+  Opener opener(StreamKey{});
+  opener.buffer()->assign(bytes.begin(), bytes.end());
+  Bytes plain;
+  CheckMessage(opener.Open(&plain));
+}
+
 }  // namespace
 }  // namespace mori::shmem::fuzz
 
@@ -42,5 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::CheckHello(bytes);
   fuzz::CheckEndpoint(bytes);
   fuzz::CheckStatus(bytes);
+  fuzz::CheckFailure(bytes);
+  fuzz::CheckSealed(bytes);
   return 0;
 }

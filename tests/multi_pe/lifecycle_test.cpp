@@ -237,6 +237,7 @@ TEST(Lifecycle, WhoGivesUpInFinalizeIsLostToWhoWaitsElsewhere) {
     const std::string error = ShmemLastError();
     PE_CHECK(error.find("PE 1 ") != std::string::npos);
     PE_CHECK(error.find("not all PEs came to finalize within 1 s") != std::string::npos);
+    PE_CHECK(error.find("1 of 2 ranks did not come within 1 s: rank ") != std::string::npos);
     PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
   };
   for (const As as : {As::kProcesses, As::kThreads})

@@ -31,24 +31,32 @@ UniqueFd Connect(std::uint16_t port, const IpAddress& address = Loopback()) {
   return fd.ok() ? std::move(*fd) : UniqueFd();
 }
 
-/// One of ours, as it would be on another machine.
-UniqueFd Call(std::uint16_t port, const Rendezvous& rendezvous, const Frame& first,
-              const IpAddress& address = Loopback()) {
+/// One of ours that has proved itself, as it would be on another machine.
+Connection Prove(std::uint16_t port, const Rendezvous& rendezvous,
+                 const IpAddress& address = Loopback()) {
   UniqueFd fd = Connect(port, address);
-  Status status = ProveToListener(fd.get(), rendezvous.name, rendezvous.secret, TestLimit());
-  if (status.ok()) status = SendFrame(fd.get(), first, TestLimit());
-  EXPECT_TRUE(status.ok()) << status.message();
-  return fd;
+  const auto keys = ProveToListener(fd.get(), rendezvous.name, rendezvous.secret, TestLimit());
+  EXPECT_TRUE(keys.ok()) << keys.status().message();
+  return Connection(std::move(fd), keys.ok() ? *keys : StreamKeys{});
+}
+
+/// And has sent its first message.
+Connection Call(std::uint16_t port, const Rendezvous& rendezvous, const Frame& first,
+                const IpAddress& address = Loopback()) {
+  Connection connection = Prove(port, rendezvous, address);
+  const Status sent = connection.Send(first, TestLimit());
+  EXPECT_TRUE(sent.ok()) << sent.message();
+  return connection;
 }
 
 Frame Hello(std::uint32_t sender) { return {FrameType::kHello, sender, 0, {1, 2, 3}}; }
 
 /// Reads until the other end closes. @return whether it did, in time.
-bool IsDropped(const UniqueFd& fd) {
+bool IsDropped(int fd) {
   Bytes read;
   for (;;) {
-    if (!WaitFor(fd.get(), POLLIN, TestLimit()).ok()) return false;
-    if (!ReceiveSome(fd.get(), 4096, &read).ok()) return true;
+    if (!WaitFor(fd, POLLIN, TestLimit()).ok()) return false;
+    if (!ReceiveSome(fd, 4096, &read).ok()) return true;
   }
 }
 
@@ -80,11 +88,11 @@ class AcceptorTest : public ::testing::Test {
     }
     other.join();
     EXPECT_TRUE(caller) << "nobody came through";
-    return caller ? std::move(*caller) : Acceptor::Caller{};
+    return caller ? std::move(*caller) : Acceptor::Caller{{UniqueFd(), {}}, {}};
   }
 
   void ExpectARealCallerComesThrough() {
-    UniqueFd fd;
+    std::optional<Connection> fd;
     const auto caller = Await([&] { fd = Call(acceptor_->port(), rendezvous_, Hello(9)); });
     EXPECT_EQ(caller.first.sender, 9u);
     EXPECT_EQ(caller.first.payload, (Bytes{1, 2, 3}));
@@ -95,27 +103,28 @@ class AcceptorTest : public ::testing::Test {
 };
 
 TEST_F(AcceptorTest, ACallerComesThroughWithItsFirstMessageAndWhatFollowed) {
-  UniqueFd fd;
+  std::optional<Connection> ours;
   auto caller = Await([&] {
-    fd = Connect(acceptor_->port());
-    ASSERT_TRUE(ProveToListener(fd.get(), rendezvous_.name, rendezvous_.secret, TestLimit()).ok());
-    Bytes both = EncodeFrame({FrameType::kJoin, 7, 0, {5}});
-    both.insert(both.end(), {1, 2, 3, 4});
-    ASSERT_TRUE(SendAll(fd.get(), both, TestLimit()).ok());
+    ours = Prove(acceptor_->port(), rendezvous_);
+    ours->Queue({FrameType::kJoin, 7, 0, {5}});
+    ours->Queue({FrameType::kGather, 7, 1, {1, 2, 3, 4}});
+    ASSERT_TRUE(ours->Flush().ok());
   });
   EXPECT_EQ(caller.first.type, FrameType::kJoin);
   EXPECT_EQ(caller.first.sender, 7u);
   EXPECT_THAT(caller.first.payload, ElementsAre(5));
-  EXPECT_THAT(caller.rest, ElementsAre(1, 2, 3, 4));
-  ASSERT_TRUE(SendFrame(caller.fd.get(), {FrameType::kBye, 0, 0, {}}, TestLimit()).ok());
-  const auto reply = ReceiveFrame(fd.get(), 0, TestLimit());
+  const auto next = caller.connection.Receive(TestLimit());
+  ASSERT_TRUE(next.ok()) << next.status().message();
+  EXPECT_THAT(next->payload, ElementsAre(1, 2, 3, 4));
+  ASSERT_TRUE(caller.connection.Send({FrameType::kBye, 0, 0, {}}, TestLimit()).ok());
+  const auto reply = ours->Receive(TestLimit());
   ASSERT_TRUE(reply.ok()) << reply.status().message();
   EXPECT_EQ(reply->type, FrameType::kBye);
 }
 
 TEST_F(AcceptorTest, ManyCallersAtOnceAllComeThrough) {
   constexpr int kCallers = 50;
-  std::vector<UniqueFd> fds(kCallers);
+  std::vector<std::optional<Connection>> fds(kCallers);
   std::thread callers([&] {
     testing::InThreads(kCallers, [&](int i) {
       fds[static_cast<std::size_t>(i)] =
@@ -148,12 +157,12 @@ TEST_F(AcceptorTest, WaitReturnsForWatchedDescriptorsAndAtTheDeadline) {
 }
 
 TEST_F(AcceptorTest, GarbageIsDroppedAndDisturbsNobody) {
-  UniqueFd fd;
+  std::optional<Connection> fd;
   bool dropped = false;
   const auto caller = Await([&] {
     const UniqueFd stranger = Connect(acceptor_->port());
     static_cast<void>(SendAll(stranger.get(), Bytes(1 << 20, 'x'), Deadline::After(50ms)));
-    dropped = IsDropped(stranger);
+    dropped = IsDropped(stranger.get());
     fd = Call(acceptor_->port(), rendezvous_, Hello(9));
   });
   EXPECT_TRUE(dropped);
@@ -161,14 +170,17 @@ TEST_F(AcceptorTest, GarbageIsDroppedAndDisturbsNobody) {
 }
 
 TEST_F(AcceptorTest, WhoDoesNotKnowTheSecretIsDropped) {
-  UniqueFd fd;
+  std::optional<Connection> fd;
   Await([&] {
     const Rendezvous guess = NewRendezvous();
     const UniqueFd stranger = Connect(acceptor_->port());
-    EXPECT_EQ(ProveToListener(stranger.get(), rendezvous_.name, guess.secret, TestLimit()).code(),
+    EXPECT_EQ(ProveToListener(stranger.get(), rendezvous_.name, guess.secret, TestLimit())
+                  .status()
+                  .code(),
               ErrorCode::kPeerLost);
     EXPECT_EQ(ProveToListener(Connect(acceptor_->port()).get(), guess.name, rendezvous_.secret,
                               TestLimit())
+                  .status()
                   .code(),
               ErrorCode::kPeerLost);
     fd = Call(acceptor_->port(), rendezvous_, Hello(9));
@@ -188,49 +200,66 @@ TEST_F(AcceptorTest, WhoHangsUpAtAnyPointDisturbsNobody) {
   ASSERT_TRUE(SendAll(half.get(), Bytes(kAnswerBytes / 2, 'x'), TestLimit()).ok());
   ::shutdown(half.get(), SHUT_RDWR);
   ExpectARealCallerComesThrough();
-  UniqueFd real;
+  std::optional<Connection> real;
   Await([&] {
-    const UniqueFd proved = Connect(acceptor_->port());
-    ASSERT_TRUE(
-        ProveToListener(proved.get(), rendezvous_.name, rendezvous_.secret, TestLimit()).ok());
-    ::shutdown(proved.get(), SHUT_RDWR);
+    const Connection proved = Prove(acceptor_->port(), rendezvous_);
+    ::shutdown(proved.fd(), SHUT_RDWR);
     real = Call(acceptor_->port(), rendezvous_, Hello(9));
   });
 }
 
 TEST_F(AcceptorTest, AHalfMessageWaitsForItsOtherHalfWithoutDisturbingOthers) {
-  const Bytes message = EncodeFrame(Hello(5));
-  UniqueFd slow, fd;
+  std::optional<Connection> fd;
+  UniqueFd slow;
+  Bytes wire;
   auto caller = Await([&] {
     slow = Connect(acceptor_->port());
-    ASSERT_TRUE(
-        ProveToListener(slow.get(), rendezvous_.name, rendezvous_.secret, TestLimit()).ok());
-    ASSERT_TRUE(SendAll(slow.get(), ByteView(message).first(10), TestLimit()).ok());
+    const auto keys =
+        ProveToListener(slow.get(), rendezvous_.name, rendezvous_.secret, TestLimit());
+    ASSERT_TRUE(keys.ok());
+    Sealer(keys->sending).Seal(EncodeFrame(Hello(5)), &wire);
+    ASSERT_TRUE(SendAll(slow.get(), ByteView(wire).first(10), TestLimit()).ok());
     fd = Call(acceptor_->port(), rendezvous_, Hello(9));
   });
   EXPECT_EQ(caller.first.sender, 9u);
   caller = Await(
-      [&] { ASSERT_TRUE(SendAll(slow.get(), ByteView(message).subspan(10), TestLimit()).ok()); });
+      [&] { ASSERT_TRUE(SendAll(slow.get(), ByteView(wire).subspan(10), TestLimit()).ok()); });
   EXPECT_EQ(caller.first.sender, 5u);
 }
 
+TEST_F(AcceptorTest, AFirstMessageThatWasChangedOnItsWayIsDropped) {
+  std::optional<Connection> fd;
+  bool dropped = false;
+  const auto caller = Await([&] {
+    const UniqueFd odd = Connect(acceptor_->port());
+    const auto keys = ProveToListener(odd.get(), rendezvous_.name, rendezvous_.secret, TestLimit());
+    ASSERT_TRUE(keys.ok());
+    Bytes wire;
+    Sealer(keys->sending).Seal(EncodeFrame(Hello(5)), &wire);
+    wire.back() ^= 1;
+    ASSERT_TRUE(SendAll(odd.get(), wire, TestLimit()).ok());
+    dropped = IsDropped(odd.get());
+    fd = Call(acceptor_->port(), rendezvous_, Hello(9));
+  });
+  EXPECT_TRUE(dropped);
+  EXPECT_EQ(caller.first.sender, 9u);
+}
+
 TEST_F(AcceptorTest, AFirstMessageOfAnExtravagantLengthIsDropped) {
-  UniqueFd fd;
+  std::optional<Connection> fd;
   bool dropped = false;
   Await([&] {
-    const UniqueFd greedy = Connect(acceptor_->port());
-    ASSERT_TRUE(
-        ProveToListener(greedy.get(), rendezvous_.name, rendezvous_.secret, TestLimit()).ok());
-    const Bytes message = EncodeFrame({FrameType::kHello, 0, 0, Bytes((64 << 10) + 1)});
-    static_cast<void>(SendAll(greedy.get(), message, Deadline::After(50ms)));
-    dropped = IsDropped(greedy);
+    Connection greedy = Prove(acceptor_->port(), rendezvous_);
+    static_cast<void>(
+        greedy.Send({FrameType::kHello, 0, 0, Bytes((64 << 10) + 1)}, Deadline::After(50ms)));
+    dropped = IsDropped(greedy.fd());
     fd = Call(acceptor_->port(), rendezvous_, Hello(9));
   });
   EXPECT_TRUE(dropped);
 }
 
 TEST_F(AcceptorTest, TheLargestFirstMessageComesThrough) {
-  UniqueFd fd;
+  std::optional<Connection> fd;
   const Frame large{FrameType::kHello, 9, 0, Bytes(64 << 10, 0x3c)};
   const auto caller = Await([&] { fd = Call(acceptor_->port(), rendezvous_, large); });
   EXPECT_TRUE(caller.first.payload == large.payload);
@@ -244,7 +273,7 @@ TEST(AcceptorOnSeveralAddresses, HasOnePortForAll) {
   EXPECT_THAT(acceptor->addresses(), ElementsAre(Loopback(), Address("127.0.0.2")));
   std::uint32_t sender = 0;
   for (const IpAddress& address : acceptor->addresses()) {
-    UniqueFd fd;
+    std::optional<Connection> fd;
     std::thread caller([&] { fd = Call(acceptor->port(), rendezvous, Hello(++sender), address); });
     const auto event = acceptor->Wait({}, TestLimit());
     caller.join();
@@ -259,7 +288,7 @@ TEST(AcceptorOnIpv6, ACallerComesThrough) {
   const Rendezvous rendezvous = NewRendezvous();
   auto acceptor = Acceptor::Listen({loopback}, rendezvous.name, rendezvous.secret);
   ASSERT_TRUE(acceptor.ok()) << acceptor.status().message();
-  UniqueFd fd;
+  std::optional<Connection> fd;
   std::thread caller([&] { fd = Call(acceptor->port(), rendezvous, Hello(3), loopback); });
   const auto event = acceptor->Wait({}, TestLimit());
   caller.join();
@@ -283,7 +312,7 @@ TEST(AcceptorOnAnAddressThatIsNotHere, SkipsItWhileAnotherCanBeBound) {
   EXPECT_THAT(acceptor->addresses(),
               ElementsAre(Loopback(), Address("127.0.0.2"), Address("127.0.0.3")))
       << "the first three that can be bound";
-  UniqueFd fd;
+  std::optional<Connection> fd;
   std::thread caller([&] { fd = Call(acceptor->port(), rendezvous, Hello(3)); });
   const auto event = acceptor->Wait({}, TestLimit());
   caller.join();
@@ -324,11 +353,11 @@ class SilentStrangers : public AcceptorTest {
     acceptor_.emplace(std::move(*acceptor));
   }
   /// Lets the acceptor work until `fd` is dropped.
-  bool Drops(const UniqueFd& fd) {
+  bool Drops(int fd) {
     for (const Deadline limit = TestLimit(); !limit.Expired();) {
       EXPECT_TRUE(acceptor_->Wait({}, Deadline::After(1ms)).ok());
       Bytes read;
-      if (!ReceiveSome(fd.get(), 4096, &read).ok()) return true;
+      if (!ReceiveSome(fd, 4096, &read).ok()) return true;
     }
     return false;
   }
@@ -360,22 +389,20 @@ class SilentStrangers : public AcceptorTest {
 TEST_F(SilentStrangers, AreDroppedWhenPatienceIsOver) {
   Listen({.strangers = 10, .patience = 1ms, .patience_when_full = 1h});
   const UniqueFd silent = ConnectAndWait();
-  EXPECT_TRUE(Drops(silent));
+  EXPECT_TRUE(Drops(silent.get()));
 }
 
 TEST_F(SilentStrangers, ProvedOnesToo) {
   Listen({.strangers = 10, .patience = 50ms, .patience_when_full = 1h});
-  UniqueFd proved;
+  std::optional<Connection> proved;
   std::atomic<bool> done{false};
   std::thread caller([&] {
-    proved = Connect(acceptor_->port());
-    static_cast<void>(
-        ProveToListener(proved.get(), rendezvous_.name, rendezvous_.secret, TestLimit()));
+    proved = Prove(acceptor_->port(), rendezvous_);
     done = true;
   });
   while (!done) EXPECT_TRUE(acceptor_->Wait({}, Deadline::After(1ms)).ok());
   caller.join();
-  EXPECT_TRUE(Drops(proved));
+  EXPECT_TRUE(Drops(proved->fd()));
 }
 
 TEST_F(SilentStrangers, NobodyIsDroppedForWhoComesBehind) {
@@ -460,8 +487,8 @@ TEST(AcceptorFlood, AThousandSilentConnectionsAndMoreKeepNobodyOut) {
     const auto where = static_cast<std::uint16_t>(AwaitPort(*port));
     std::vector<UniqueFd> silent;
     for (rlim_t i = 0; i < kConnections; ++i) silent.push_back(Connect(where));
-    const UniqueFd real = Call(where, rendezvous, Hello(9));
-    return real.valid() ? "" : "no connection";
+    const Connection real = Call(where, rendezvous, Hello(9));
+    return real.fd() >= 0 ? "" : "no connection";
   });
   EXPECT_EQ(failures, "");
 }
@@ -474,8 +501,8 @@ TEST(AcceptorFlood, WithFewDescriptorsStrangersMakeRoom) {
     const auto where = static_cast<std::uint16_t>(AwaitPort(*port));
     std::vector<UniqueFd> silent;
     for (int i = 0; i < 100; ++i) silent.push_back(Connect(where));
-    const UniqueFd real = Call(where, rendezvous, Hello(9));
-    return real.valid() ? "" : "no connection";
+    const Connection real = Call(where, rendezvous, Hello(9));
+    return real.fd() >= 0 ? "" : "no connection";
   });
   EXPECT_EQ(failures, "");
 }
@@ -488,7 +515,7 @@ TEST(AcceptorFlood, WithoutAnyDescriptorItSaysWhatToRaise) {
     const auto where = static_cast<std::uint16_t>(AwaitPort(*port));
     // The listener may be gone again before connect has returned: dropped as well.
     const auto fd = ConnectTo(Loopback(), where, TestLimit());
-    return !fd.ok() || IsDropped(*fd) ? "" : "not dropped";
+    return !fd.ok() || IsDropped(fd->get()) ? "" : "not dropped";
   });
   EXPECT_EQ(failures,
             "process 0: accept a connection: Too many open files (errno 24); raise the limit of "

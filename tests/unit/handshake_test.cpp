@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <future>
+#include <set>
 
 #include "bootstrap/socket.hpp"
 #include "support/bootstrap_ranks.hpp"
@@ -27,7 +28,7 @@ class Handshake : public ::testing::Test {
 
   std::future<Status> Call(const RendezvousName& name, const Secret& secret) {
     return std::async(std::launch::async, [this, name, secret] {
-      return ProveToListener(caller_.get(), name, secret, TestLimit());
+      return ProveToListener(caller_.get(), name, secret, TestLimit()).status();
     });
   }
   std::future<Status> Call() { return Call(known_.name, known_.secret); }
@@ -61,6 +62,38 @@ TEST_F(Handshake, BothSidesProveThatTheyKnowTheSecret) {
   Say(*proof);
   const Status done = caller.get();
   EXPECT_TRUE(done.ok()) << done.message();
+}
+
+TEST_F(Handshake, BothSidesHaveTheSameKeysAndAFreshOneEachWay) {
+  std::set<StreamKey> keys;
+  for (int i = 0; i < 2; ++i) {
+    const ListenerHandshake listener(known_.name, known_.secret);
+    auto caller = std::async(std::launch::async, [&] {
+      return ProveToListener(caller_.get(), known_.name, known_.secret, TestLimit());
+    });
+    Say(listener.Challenge());
+    const Bytes answer = HearAnswer();
+    Say(*listener.Check(answer));
+    const auto theirs = caller.get();
+    ASSERT_TRUE(theirs.ok()) << theirs.status().message();
+    const StreamKeys mine = listener.Keys(answer);
+    EXPECT_EQ(mine.sending, theirs->receiving);
+    EXPECT_EQ(mine.receiving, theirs->sending);
+    keys.insert({mine.sending, mine.receiving});
+  }
+  EXPECT_EQ(keys.size(), 4u);
+}
+
+TEST_F(Handshake, AnotherVersionIsNamed) {
+  auto caller = Call();
+  Bytes challenge = ListenerHandshake(known_.name, known_.secret).Challenge();
+  challenge[3] = '7';
+  Say(challenge);
+  const Status refused = caller.get();
+  EXPECT_EQ(refused.code(), ErrorCode::kMismatch);
+  EXPECT_EQ(refused.message(),
+            "another version of MORI Shmem answers there: its handshake is 0x37, ours 0x32; all "
+            "PEs need the same version of the library");
 }
 
 TEST_F(Handshake, TheSecretIsOnNeitherSidesWire) {
@@ -159,7 +192,8 @@ TEST_F(Handshake, SomethingElseThatAnswersIsNamedSo) {
 
 TEST_F(Handshake, AListenerThatSaysNothingOrLeavesEndsTheWait) {
   const Status late = ProveToListener(caller_.get(), known_.name, known_.secret,
-                                      Deadline::After(std::chrono::milliseconds(5)));
+                                      Deadline::After(std::chrono::milliseconds(5)))
+                          .status();
   EXPECT_EQ(late.code(), ErrorCode::kTimeout);
   listener_.Reset();
   EXPECT_EQ(Call().get().code(), ErrorCode::kPeerLost);

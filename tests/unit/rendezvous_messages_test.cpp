@@ -21,6 +21,7 @@ Hello ExampleHello() {
   hello.process_id = 4'000'000'000;
   hello.failure = "no room";
   hello.budget = std::chrono::milliseconds(5'000'000'000);
+  hello.waited = std::chrono::milliseconds(4'000'000'000);
   hello.endpoint = ExampleEndpoint();
   return hello;
 }
@@ -38,6 +39,7 @@ void ExpectEqual(const Hello& actual, const Hello& expected) {
   EXPECT_EQ(actual.process_id, expected.process_id);
   EXPECT_EQ(actual.failure, expected.failure);
   EXPECT_EQ(actual.budget, expected.budget);
+  EXPECT_EQ(actual.waited, expected.waited);
   ExpectEqual(actual.endpoint, expected.endpoint);
 }
 
@@ -56,6 +58,37 @@ TEST(Hello, RoundTrips) {
     ASSERT_TRUE(decoded.ok()) << decoded.status().message();
     ExpectEqual(*decoded, hello);
   }
+}
+
+TEST(Hello, OfAnotherProtocolVersionIsReadAsFarAsAllAgree) {
+  Hello newer = ExampleHello();
+  newer.protocol = 77;
+  Bytes bytes = EncodeHello(newer);
+  bytes.insert(bytes.end(), {1, 2, 3});
+  for (const std::size_t size : {bytes.size(), bytes.size() - 20}) {
+    const auto decoded = DecodeHello(ByteView(bytes).first(size));
+    ASSERT_TRUE(decoded.ok()) << decoded.status().message();
+    EXPECT_EQ(decoded->protocol, 77u);
+    EXPECT_EQ(decoded->rank, newer.rank);
+    EXPECT_EQ(decoded->size, newer.size);
+    EXPECT_EQ(decoded->version, newer.version);
+    EXPECT_EQ(decoded->host, newer.host);
+    EXPECT_EQ(decoded->process_id, newer.process_id);
+    EXPECT_EQ(decoded->endpoint.port, 0);
+  }
+  EXPECT_FALSE(DecodeHello(ByteView(bytes).first(16)).ok());
+}
+
+TEST(FailureMessage, RoundTrips) {
+  for (const int suspect : {-1, 0, 12}) {
+    const Failure failure =
+        DecodeFailure(EncodeFailure({Error(ErrorCode::kSystem, "no room"), suspect}));
+    EXPECT_EQ(failure.suspect, suspect);
+    EXPECT_EQ(failure.status.code(), ErrorCode::kSystem);
+    EXPECT_EQ(failure.status.message(), "no room");
+  }
+  EXPECT_EQ(DecodeFailure(EncodeFailure({Error(ErrorCode::kSystem, "x"), 1 << 30})).suspect, -1);
+  EXPECT_EQ(DecodeFailure(Bytes{1, 2}).status.code(), ErrorCode::kMismatch);
 }
 
 TEST(Hello, CutOffAtAnyLengthOrWithMoreBehindItIsMalformed) {

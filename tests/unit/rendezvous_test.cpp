@@ -39,8 +39,10 @@ class FakeRank {
     auto fd = ConnectTo(rendezvous->addresses[0], rendezvous->port, TestLimit());
     EXPECT_TRUE(fd.ok()) << fd.status().message();
     if (!fd.ok()) return;
-    fd_ = std::move(*fd);
-    EXPECT_TRUE(ProveToListener(fd_.get(), rendezvous->name, rendezvous->secret, TestLimit()).ok());
+    const auto keys = ProveToListener(fd->get(), rendezvous->name, rendezvous->secret, TestLimit());
+    EXPECT_TRUE(keys.ok()) << keys.status().message();
+    if (!keys.ok()) return;
+    connection_.emplace(std::move(*fd), *keys);
     hello_.rank = rank;
     hello_.size = size;
     hello_.version = "1.2.3";
@@ -53,13 +55,13 @@ class FakeRank {
   Hello& hello() { return hello_; }
   void SayHello() { Say(FrameType::kHello, EncodeHello(hello_)); }
   void Say(FrameType type, Bytes payload) {
-    const Status sent = SendFrame(
-        fd_.get(), {type, static_cast<std::uint32_t>(rank_), 0, std::move(payload)}, TestLimit());
+    const Status sent = connection_->Send(
+        {type, static_cast<std::uint32_t>(rank_), 0, std::move(payload)}, TestLimit());
     EXPECT_TRUE(sent.ok()) << sent.message();
   }
-  void Die() { fd_.Reset(); }
+  void Die() { connection_.reset(); }
 
-  Result<Frame> Hear() { return ReceiveFrame(fd_.get(), 64 << 10, TestLimit()); }
+  Result<Frame> Hear() { return connection_->Receive(TestLimit()); }
   bool IsWelcomed() {
     const auto frame = Hear();
     return frame.ok() && frame->type == FrameType::kWelcome;
@@ -67,7 +69,7 @@ class FakeRank {
   /// What it is told instead of a welcome; it hangs up then.
   Status Rejection() {
     const auto frame = Hear();
-    fd_.Reset();
+    connection_.reset();
     if (!frame.ok()) return frame.status();
     EXPECT_EQ(frame->type, FrameType::kReject);
     return DecodeStatus(frame->payload);
@@ -76,7 +78,7 @@ class FakeRank {
  private:
   int rank_;
   Hello hello_;
-  UniqueFd fd_;
+  std::optional<Connection> connection_;
 };
 
 class RendezvousTest : public ::testing::Test {
@@ -183,6 +185,15 @@ TEST_F(RendezvousTest, ARankWaitsNoLongerThanItsBudget) {
                 "1 of 2 ranks did not come within 0.1 s (MORI_BOOTSTRAP_TIMEOUT): missing rank 0");
 }
 
+TEST_F(RendezvousTest, WhatARankHasWaitedBeforeIsOfItsBudget) {
+  auto rank = Fake(1, 2);
+  rank.hello().budget = 1h;
+  rank.hello().waited = 1h;
+  rank.SayHello();
+  EXPECT_EQ(rank.Rejection().message(),
+            "1 of 2 ranks did not come within 3600 s (MORI_BOOTSTRAP_TIMEOUT): missing rank 0");
+}
+
 TEST_F(RendezvousTest, ABudgetBeyondTheClockIsNoProblem) {
   auto first = Fake(0, 2), second = Fake(1, 2);
   for (FakeRank* rank : {&first, &second}) {
@@ -235,6 +246,164 @@ TEST_F(RendezvousTest, VersionsThatDifferAreNamed) {
     EXPECT_EQ(rejection.message(), Introduced(1) + " has version 1.2.4 of the library, " +
                                        Introduced(0) + " has version 1.2.3");
   }
+}
+
+TEST_F(RendezvousTest, AnotherProtocolVersionIsNamedToAll) {
+  auto ours = Fake(0, 2), newer = Fake(1, 2);
+  ours.SayHello();
+  std::this_thread::sleep_for(20ms);
+  newer.hello().protocol = kProtocolVersion + 1;
+  newer.hello().version = "9.0.0";
+  Bytes hello = EncodeHello(newer.hello());
+  hello.insert(hello.end(), {1, 2, 3});  // a field that this library does not know
+  newer.Say(FrameType::kHello, hello);
+  for (FakeRank* rank : {&ours, &newer}) {
+    const Status rejection = rank->Rejection();
+    EXPECT_EQ(rejection.code(), ErrorCode::kMismatch);
+    EXPECT_THAT(rejection.message(),
+                StartsWith(fmt::format(
+                    "{} has version 9.0.0 of the library, which speaks version {} of the "
+                    "bootstrap's protocol; the process that made the unique id has version ",
+                    Introduced(1), kProtocolVersion + 1)));
+    EXPECT_THAT(rejection.message(),
+                ::testing::EndsWith(fmt::format(", which speaks {}", kProtocolVersion)));
+  }
+}
+
+/// A rank that cannot listen for its children, or has no descriptor left, fails by itself: the
+/// others hear why, at once.
+TEST_F(RendezvousTest, AFailureToListenReachesAll) {
+  Options failing = RankOptions(0, 3);
+  failing.listen_addresses = {testing::Address("192.0.2.1")};
+  const auto joined = JoinAll(id(), {failing, RankOptions(1, 3), RankOptions(2, 3)});
+  const std::string why = "listen on 192.0.2.1 port 0: Cannot assign requested address (errno 99)";
+  EXPECT_EQ(joined[0].status().message(), why) << "its own error, unchanged";
+  for (const int rank : {1, 2}) {
+    EXPECT_EQ(joined[static_cast<std::size_t>(rank)].status().message(),
+              Introduced(0) + " failed during init: " + why);
+  }
+}
+
+TEST_F(RendezvousTest, ARankOutOfRangeReachesAll) {
+  auto waiting = Fake(0, 3);
+  waiting.SayHello();
+  std::this_thread::sleep_for(20ms);
+  EXPECT_FALSE(Join(id(), RankOptions(7, 3)).ok());
+  EXPECT_THAT(waiting.Rejection().message(), StartsWith(Introduced(7) + " failed during init: "));
+}
+
+/// A child that cannot reach its parent complains of it; the parent's own end is what all hear.
+TEST_F(RendezvousTest, AComplaintOfARankWaitsForWhatThatRankSays) {
+  auto parent = Fake(0, 3), child = Fake(1, 3), other = Fake(2, 3);
+  for (FakeRank* rank : {&parent, &child, &other}) rank->SayHello();
+  for (FakeRank* rank : {&parent, &child, &other}) EXPECT_TRUE(rank->IsWelcomed());
+  child.Say(FrameType::kAbort,
+            EncodeFailure({Error(ErrorCode::kPeerLost, "the connection was closed"), 0}));
+  std::this_thread::sleep_for(50ms);
+  parent.Die();
+  const std::string told = Introduced(0) + " was lost during init: the connection was closed";
+  EXPECT_EQ(child.Rejection().message(), told);
+  EXPECT_EQ(other.Rejection().message(), told);
+}
+
+TEST_F(RendezvousTest, AComplaintOfARankThatIsWellIsToldAfterAWhile) {
+  auto parent = Fake(0, 2), child = Fake(1, 2);
+  for (FakeRank* rank : {&parent, &child}) rank->SayHello();
+  for (FakeRank* rank : {&parent, &child}) EXPECT_TRUE(rank->IsWelcomed());
+  child.Say(FrameType::kAbort, EncodeFailure({Error(ErrorCode::kPeerLost, "no route"), 0}));
+  const std::string told = Introduced(1) + " failed during init: no route";
+  EXPECT_EQ(child.Rejection().message(), told);
+  EXPECT_EQ(parent.Rejection().message(), told);
+}
+
+/// A process that takes the hello and says nothing more.
+TEST(SilentRendezvous, IsWaitedForNoLongerThanTheBudget) {
+  Rendezvous rendezvous = NewRendezvous();
+  auto acceptor = Acceptor::Listen({Loopback()}, rendezvous.name, rendezvous.secret);
+  ASSERT_TRUE(acceptor.ok());
+  rendezvous.addresses = acceptor->addresses();
+  rendezvous.port = acceptor->port();
+  std::optional<Acceptor::Caller> caller;
+  std::thread server([&] { caller = std::move(acceptor->Wait({}, TestLimit())->caller); });
+  Options options = RankOptions(0, 2);
+  options.budget = 50ms;
+  const auto joined = SocketBootstrap::Connect(rendezvous, options);
+  server.join();
+  EXPECT_EQ(joined.status().code(), ErrorCode::kTimeout);
+  EXPECT_EQ(joined.status().message(),
+            fmt::format("the rendezvous at 127.0.0.1 port {} did not answer within 0.05 s "
+                        "(MORI_BOOTSTRAP_TIMEOUT)",
+                        rendezvous.port));
+}
+
+/// Two ranks of which the test plays one: the child of the other in the tree.
+class PlayedChild : public RendezvousTest {
+ protected:
+  /// Joins as rank 1; what becomes of rank 0 is in `joined`.
+  void Play(const std::function<void(Connection*)>& after_join, Joined* joined) {
+    std::thread real([&] { *joined = Join(id(), RankOptions(0, 2)); });
+    auto fake = Fake(1, 2);
+    fake.SayHello();
+    const auto welcome = fake.Hear();
+    ASSERT_TRUE(welcome.ok()) << welcome.status().message();
+    const auto parent = DecodeEndpoint(welcome->payload);
+    auto fd = ConnectTo(parent->addresses[0], parent->port, TestLimit());
+    ASSERT_TRUE(fd.ok()) << fd.status().message();
+    const auto rendezvous = DecodeUniqueId(id());
+    const auto keys = ProveToListener(fd->get(), rendezvous->name, rendezvous->secret, TestLimit());
+    ASSERT_TRUE(keys.ok());
+    Connection link(std::move(*fd), *keys);
+    EXPECT_TRUE(link.Send({FrameType::kJoin, 1, 0, {}}, TestLimit()).ok());
+    after_join(&link);
+    real.join();
+  }
+};
+
+TEST_F(PlayedChild, AMessageOfAnotherExchangeIsRefused) {
+  Joined joined = Status(ErrorCode::kInternal, "did not return");
+  Play(
+      [](Connection* link) {
+        EXPECT_TRUE(link->Send({FrameType::kGather, 1, 5, {}}, TestLimit()).ok());
+      },
+      &joined);
+  EXPECT_EQ(joined.status().message(), "rank 1 is at exchange 5, rank 0 at 0");
+}
+
+TEST_F(PlayedChild, AMessageInAnotherNameOrOutOfPlaceIsALoss) {
+  struct Row {
+    Frame frame;
+    const char* reason;
+  };
+  const Bytes one = ByteWriter().Int<std::uint32_t>(1).Text("x").Take();
+  const Row rows[] = {
+      {{FrameType::kGather, 0, 0, one}, "it sent a message in another rank's name"},
+      {{FrameType::kTable, 1, 0, one}, "it sent a message out of place"},
+      {{FrameType::kHello, 1, 0, {}}, "it sent a message out of place"},
+      {{FrameType::kMissing, 1, 0, {}}, "it sent a message out of place"},
+      {{FrameType::kCensus, 1, 0, {}}, "it sent a message out of place"},
+      {{FrameType::kPresence, 1, 0, {1, 2}}, "it sent a message out of place"},
+      {{FrameType::kLost, 1, 0, {9}}, "it sent a message out of place"},
+  };
+  for (const Row& row : rows) {
+    Restart();
+    Joined joined = Status(ErrorCode::kInternal, "did not return");
+    Play([&](Connection* link) { EXPECT_TRUE(link->Send(row.frame, TestLimit()).ok()); }, &joined);
+    EXPECT_EQ(joined.status().code(), ErrorCode::kPeerLost);
+    EXPECT_THAT(joined.status().message(), ::testing::HasSubstr(row.reason));
+  }
+}
+
+TEST_F(PlayedChild, AMessageThatWasChangedOnItsWayIsALoss) {
+  Joined joined = Status(ErrorCode::kInternal, "did not return");
+  Play(
+      [](Connection* link) {
+        EXPECT_TRUE(SendAll(link->fd(), ByteWriter().Int<std::uint32_t>(20).Raw(Bytes(20)).bytes(),
+                            TestLimit())
+                        .ok());
+      },
+      &joined);
+  EXPECT_THAT(joined.status().message(),
+              ::testing::HasSubstr("a message on a bootstrap connection was changed on its way"));
 }
 
 TEST_F(RendezvousTest, RanksAndSizesOutOfRangeAreRefusedForAll) {
@@ -337,7 +506,7 @@ TEST_F(RendezvousTest, ARankThatGivesUpAfterTheWelcomeIsQuoted) {
       auto fake = Fake(1, 3);
       fake.SayHello();
       EXPECT_TRUE(fake.IsWelcomed());
-      fake.Say(FrameType::kAbort, EncodeStatus(Status(ErrorCode::kSystem, text)));
+      fake.Say(FrameType::kAbort, EncodeFailure({Status(ErrorCode::kSystem, text)}));
       EXPECT_EQ(fake.Rejection().code(), ErrorCode::kPeerLost);
     });
     const auto joined = JoinAll(id(), {RankOptions(0, 3), RankOptions(2, 3)});
