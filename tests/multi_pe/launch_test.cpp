@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/config.hpp"
+#include "base/variables.hpp"
 #include "mori/shmem/shmem_api.hpp"
 #include "support/forked.hpp"
 #include "support/run_pes.hpp"

@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "base/config.hpp"
+#include "base/variables.hpp"
 
 namespace mori::shmem {
 namespace {
