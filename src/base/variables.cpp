@@ -29,7 +29,10 @@ std::vector<Variable> Table() {
        Size(&C::heap_bytes, "6G"), "Required",
        "In the modes vmm and isolation it may be left unset: the memory of the device."},
       {"MORI_SHMEM_MODE", "How the memory of the heap is provided.",
-       OneOf(&C::heap_mode, kModes, "static"), "static", "See docs/heaps.md."},
+       OneOf(&C::heap_mode, kModes, "static"), "static",
+       "static: all of it at initialization; vmm: chunks, as blocks need them; isolation: memory "
+       "of "
+       "its own for each block."},
       {"MORI_SHMEM_HEAP_TYPE", "Memory type of the heap: normal is cached.",
        OneOf(&C::heap_type, kTypes, "uncached"), "uncached",
        "Host memory is coherent with either; the difference takes effect with a GPU backend."},

@@ -48,6 +48,12 @@ def test_info_says_every_value_that_cannot_be_used(mori: Launcher) -> None:
     assert b'MORI_NODE_ID = "a"\n' in done.stdout  # the others are shown all the same
 
 
+def test_info_needs_no_files_that_a_wheel_does_not_have(mori: Launcher) -> None:
+    told = mori.call("info", env=environment({"MORI_QWERTZUIOP": "1"}))
+    assert b"MORI_QWERTZUIOP" in told.stderr
+    assert b"docs/" not in told.stdout + told.stderr
+
+
 def test_info_says_what_limits_memory(mori: Launcher) -> None:
     assert re.search(
         rb"^machine .*: \d+ CPUs? for this process, memory ", mori.call("info").stdout, re.M
