@@ -191,9 +191,7 @@ int Registration(const py::object& ptr, const py::object& size) {
     const auto bytes = size.cast<Size>();
     return Blocking([&] { return kCall(At<void>(address), bytes); });
   } catch (const Failure& failure) {
-    // Without a PE, that is what is wrong first.
-    if (const int code = kCall(nullptr, 0); code == static_cast<int>(ErrorCode::kNotInitialized))
-      return code;
+    if (!ShmemInitialized()) return kCall(nullptr, 0);  // that is what is wrong first
     return detail::ReportError(failure.code(), (std::string(kName.text) + failure.what()).c_str());
   }
 }
