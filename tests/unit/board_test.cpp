@@ -13,6 +13,7 @@
 #include "runtime/host/host_runtime.hpp"
 #include "support/bootstrap_ranks.hpp"
 #include "support/forked.hpp"
+#include "support/shared_listener.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -207,17 +208,15 @@ TEST(Board, SpinsOnlyWithACpuForEveryone) {
 
 TEST(Board, ProcessesAgree) {
   constexpr int kCount = 3;
-  auto listener = FdListener::Open();
-  ASSERT_TRUE(listener.ok());
-  const FdListener::Token token = listener->token();
+  const testing::SharedListener listener;
   const testing::Shared<std::atomic<int>> came(0);
   const auto failures = RunForked(kCount, [&](int index) -> std::string {
     HostRuntime runtime;
     const auto alone = InProcessBootstrap::MakeAll(1);  // says that all are well
-    FdListener mine = std::move(*listener);
-    auto exchange =
-        FdExchange::Connect(alone[0].get(), index, kCount,
-                            index == 0 ? std::move(mine) : FdListener(), token, TestLimit());
+    auto mine = listener.Open(index);
+    if (!mine.ok()) return mine.status().message();
+    auto exchange = FdExchange::Connect(alone[0].get(), index, kCount, std::move(*mine),
+                                        listener.token(), TestLimit());
     if (!exchange.ok()) return exchange.status().message();
     auto board = Board::Create(&runtime, exchange->get(), index, kCount, TestLimit());
     if (!board.ok()) return board.status().message();

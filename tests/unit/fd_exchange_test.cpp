@@ -8,13 +8,12 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <atomic>
-
 #include "bootstrap/in_process_bootstrap.hpp"
 #include "bootstrap/socket.hpp"
 #include "node/abstract_socket.hpp"
 #include "support/bootstrap_ranks.hpp"
 #include "support/forked.hpp"
+#include "support/shared_listener.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -256,29 +255,13 @@ TEST_F(FdExchangeTest, TokensAndNamesAreFresh) {
 
 // ---- PEs as processes ----
 
-/// How the first of forked processes tells the others its token.
-struct SharedToken {
-  FdListener::Token token;
-  std::atomic<bool> there{false};
-};
-
-/// What PE `index` of a node of processes does: exchanges, and checks what it got. The first one
-/// listens: a listener is no inheritance of children.
-std::string ExchangeAsProcess(int index, int count, SharedToken* shared) {
-  FdListener listener;
-  if (index == 0) {
-    auto opened = FdListener::Open();
-    if (!opened.ok()) return opened.status().message();
-    listener = std::move(*opened);
-    shared->token = listener.token();
-    shared->there = true;
-  } else if (!testing::Eventually([&] { return shared->there.load(); })) {
-    return "no token";
-  }
-  const FdListener::Token token = shared->token;
+/// What PE `index` of a node of processes does: exchanges, and checks what it got.
+std::string ExchangeAsProcess(int index, int count, const testing::SharedListener& shared) {
+  auto listener = shared.Open(index);
+  if (!listener.ok()) return listener.status().message();
   const auto alone = InProcessBootstrap::MakeAll(1);  // says that all are well
-  auto exchange =
-      FdExchange::Connect(alone[0].get(), index, count, std::move(listener), token, TestLimit());
+  auto exchange = FdExchange::Connect(alone[0].get(), index, count, std::move(*listener),
+                                      shared.token(), TestLimit());
   if (!exchange.ok()) return exchange.status().message();
   const UniqueFd mine = Marked(index + 1);
   const std::string checked = Check((*exchange)->AllGather(mine.get(), TestLimit()), count);
@@ -288,8 +271,8 @@ std::string ExchangeAsProcess(int index, int count, SharedToken* shared) {
 
 /// "" if all of `count` processes come by everybody's descriptors.
 std::string ExchangeAmongProcesses(int count) {
-  const testing::Shared<SharedToken> token;
-  return RunForked(count, [&](int index) { return ExchangeAsProcess(index, count, token.get()); });
+  const testing::SharedListener listener;
+  return RunForked(count, [&](int index) { return ExchangeAsProcess(index, count, listener); });
 }
 
 TEST(FdExchangeOfProcesses, MoreDescriptorsThanOneMessageCarries) {
@@ -315,7 +298,7 @@ TEST(FdExchangeOfProcesses, AnOrdinaryUserMayHaveFewDescriptorsOnTheirWay) {
 }
 
 TEST(FdExchangeOfProcesses, TooFewDescriptorsAreSaid) {
-  const testing::Shared<SharedToken> token;
+  const testing::SharedListener listener;
   const auto failures = RunForked(4, [&](int index) -> std::string {
     if (index == 3) {  // room for its socket and two more
       const UniqueFd lowest_free(::dup(0));
@@ -323,7 +306,7 @@ TEST(FdExchangeOfProcesses, TooFewDescriptorsAreSaid) {
       const rlimit limit{count, count};
       if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return "setrlimit failed";
     }
-    const std::string failure = ExchangeAsProcess(index, 4, token.get());
+    const std::string failure = ExchangeAsProcess(index, 4, listener);
     return index == 3 ? failure : "";
   });
   EXPECT_THAT(failures, MatchesRegex("process 3: only [0-3] of 4 descriptors of this node's heaps "
