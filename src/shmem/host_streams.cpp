@@ -1,7 +1,8 @@
 // Streams of the host backend: the only one is the calling thread.
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
-#include <vector>
 
 #include "base/element_copy.hpp"
 #include "heap/heap.hpp"
@@ -135,16 +136,25 @@ class HostStreams final : public Streams {
     const std::uint64_t start = std::min(count, part * static_cast<std::uint64_t>(parts_.pe));
     const std::uint64_t length = std::min(part, count - start);
     if (length == 0) return;
-    const std::uint64_t bytes = length * sizeof(T);
     const T* mine = static_cast<const T*>(source) + start;
-    std::vector<T> values(length);
-    std::memcpy(values.data(), At(mine, bytes, 0), bytes);
+    T* result = static_cast<T*>(dest) + start;
+    for (std::uint64_t done = 0; done < length; done += kAtATime<T>)
+      ReduceSome(result + done, mine + done, std::min(kAtATime<T>, length - done), op);
+  }
+  /// What fits on the stack. An element is read everywhere before it is stored anywhere.
+  template <typename T>
+  static constexpr std::uint64_t kAtATime = 4096 / sizeof(T);
+  template <typename T>
+  void ReduceSome(T* dest, const T* source, std::uint64_t count, ReduceOp op) const {
+    const std::uint64_t bytes = count * sizeof(T);
+    std::array<T, kAtATime<T>> values;
+    std::memcpy(values.data(), At(source, bytes, 0), bytes);
     for (int pe = 1; pe < parts_.world_size; ++pe) {
-      const T* theirs = At(mine, bytes, pe);
-      for (std::uint64_t i = 0; i < length; ++i) values[i] = Combine(op, values[i], theirs[i]);
+      const T* theirs = At(source, bytes, pe);
+      for (std::uint64_t i = 0; i < count; ++i) values[i] = Combine(op, values[i], theirs[i]);
     }
     for (int pe = 0; pe < parts_.world_size; ++pe)
-      CopyElements(At(static_cast<T*>(dest) + start, bytes, pe), values.data(), bytes);
+      CopyElements(At(dest, bytes, pe), values.data(), bytes);
   }
 
   HostStreamParts parts_;
