@@ -13,4 +13,9 @@ namespace mori::shmem {
 /// any thread, several at a time.
 using Patience = std::function<Status(std::chrono::milliseconds so_far)>;
 
+/// Whether a wait has ended before the device did.
+inline bool IsGivenUp(const Status& waited) {
+  return waited.code() == ErrorCode::kTimeout || waited.code() == ErrorCode::kPeerLost;
+}
+
 }  // namespace mori::shmem

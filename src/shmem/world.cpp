@@ -23,6 +23,9 @@ constexpr std::size_t kMaxText = 1024;
 /// How long what is left of a world waits for its device.
 constexpr std::chrono::milliseconds kPatienceAtEnd{1000};
 
+/// Of a free, in place of `third`: a stream of the PE is not done, so that nobody may free.
+constexpr std::uint64_t kInUse = 2;
+
 /// What all PEs must have alike.
 Settings SettingsOf(const Config& config, const DeviceRuntime& runtime) {
   const std::string heap_size = FormatExactByteSize(HeapBytes(config, runtime));
@@ -77,9 +80,11 @@ std::string DescribeProposal(const Proposal& proposal) {
                          proposal.second, proposal.third);
     case Proposal::Call::kOutcome: return "the end of an exchange of memory";
     case Proposal::Call::kFree:
-      if (proposal.third != 0) return "a free of null";
-      return proposal.second == 0 ? "a free of an address outside its heap"
-                                  : fmt::format("a free of heap offset {:#x}", proposal.first);
+      if (proposal.third == 1) return "a free of null";
+      return proposal.second == 0
+                 ? "a free of an address outside its heap"
+                 : fmt::format("a free of heap offset {:#x}{}", proposal.first,
+                               proposal.third == kInUse ? ", which its streams still use" : "");
   }
   return "another call";
 }
@@ -118,10 +123,14 @@ World::~World() {
   *context_ = HostContext{};
   if (bootstrap_) bootstrap_->Observe(nullptr);
   if (runtime_ == nullptr) return;
-  // What runs on the device after finalize has waited for it keeps its memory.
-  runtime_->SetPatience([](std::chrono::milliseconds so_far) {
-    return so_far < kPatienceAtEnd ? Status()
-                                   : Error(ErrorCode::kTimeout, "the device did not become idle");
+  // What runs on the device after finalize has waited for it keeps its memory. Said by the first
+  // part that waits, and then known to all.
+  auto gave_up = std::make_shared<std::atomic<bool>>(false);
+  runtime_->SetPatience([gave_up](std::chrono::milliseconds so_far) {
+    // Relaxed: nothing else is told by it.
+    if (so_far < kPatienceAtEnd && !gave_up->load(std::memory_order_relaxed)) return Status();
+    gave_up->store(true, std::memory_order_relaxed);
+    return Error(ErrorCode::kTimeout, "the device did not become idle");
   });
 }
 
@@ -483,10 +492,13 @@ Status World::CompletePosted() { return streams_.ok() ? (*streams_)->Complete() 
 
 Status World::Free(void* ptr) {
   const Status posted = CompletePosted();  // a put into the block may be under way
+  const bool is_in_use = IsGivenUp(posted);
   const auto offset = heap_->OffsetOf(ptr);
-  MORI_RETURN_IF_ERROR(
-      Agree({Proposal::Call::kFree, offset.value_or(0), offset ? 1u : 0u, ptr == nullptr ? 1u : 0u},
-            "shmem_free"));
+  const Status agreed = Agree({Proposal::Call::kFree, offset.value_or(0), offset ? 1u : 0u,
+                               ptr == nullptr ? 1u : (is_in_use ? kInUse : 0u)},
+                              "shmem_free");
+  if (is_in_use) return posted;
+  MORI_RETURN_IF_ERROR(agreed);
   if (ptr == nullptr) return Status();
   MORI_ASSIGN_OR_RETURN(const Heap::Freed freed, FreeBlock(ptr));
   const Status unmapped = AwaitUnmapped(freed);

@@ -1,4 +1,5 @@
 // Waits of the host for the device: what they wait for, and what ends them.
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -95,24 +96,49 @@ TEST(CudaHostWaits, ABarrierGivesUpAStreamAfterItsTimeAndCanBeMadeAgain) {
       "");
 }
 
-/// Its memory stays mapped below what still runs.
+/// What still runs keeps its memory, its modules and the context.
 TEST(CudaHostWaits, FinalizeGivesUpADeviceThatDoesNotEnd) {
-  auto options = CudaOptions();
-  options.environment.emplace_back("MORI_SHMEM_TIMEOUT", "0.3");
+  for (const char* sharing : {"fd", "ipc"}) {
+    auto options = CudaOptions();
+    options.environment.emplace_back("MORI_SHMEM_TIMEOUT", "0.3");
+    options.environment.emplace_back("MORI_SHMEM_GPU_SHARING", sharing);
+    EXPECT_EQ(Failures(RunProcesses(
+                  1,
+                  [](const Pe& pe) {
+                    pe.Init();
+                    testing::Words(2);
+                    void* stream = fake_cuda::MakeStream();
+                    fake_cuda::Block(stream);
+                    fake_cuda::Post(stream);
+                    const auto mapped = fake_cuda::MappedBytes();
+                    PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kTimeout));
+                    PE_CHECK(!ShmemInitialized());
+                    PE_CHECK_EQ(fake_cuda::MappedBytes(), mapped);
+                  },
+                  options)),
+              "")
+        << sharing;
+  }
+}
+
+/// A put into it is under way: nothing is freed, on any PE.
+TEST(CudaHostWaits, ABlockThatAStreamStillUsesIsNotFreed) {
   EXPECT_EQ(Failures(RunProcesses(
-                1,
+                2,
                 [](const Pe& pe) {
+                  if (pe.rank == 1) ::setenv("MORI_SHMEM_TIMEOUT", "0.3", 1);
                   pe.Init();
-                  testing::Words(2);
-                  void* stream = fake_cuda::MakeStream();
-                  fake_cuda::Block(stream);
-                  fake_cuda::Post(stream);
-                  const auto mapped = fake_cuda::MappedBytes();
-                  PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kTimeout));
-                  PE_CHECK(!ShmemInitialized());
-                  PE_CHECK_EQ(fake_cuda::MappedBytes(), mapped);
+                  std::uint64_t* words = testing::Words(2);
+                  void* stream = pe.rank == 1 ? testing::BusyStream(words) : nullptr;
+                  const auto code = pe.rank == 1 ? ErrorCode::kTimeout : ErrorCode::kMismatch;
+                  PE_CHECK_EQ(ShmemFree(words), static_cast<int>(code));
+                  if (pe.rank == 0)
+                    PE_CHECK(std::strstr(ShmemLastError(), "which its streams still use"));
+                  if (pe.rank == 1) fake_cuda::Release(stream);
+                  PE_CHECK_EQ(ShmemFree(words), 0);
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
                 },
-                options)),
+                CudaOptions())),
             "");
 }
 

@@ -121,6 +121,14 @@ int UnsafeOfContext() {
   return result;
 }
 
+/// As calls do that give something back.
+void AwaitAll() {
+  for (;; std::this_thread::yield()) {
+    const std::lock_guard lock(state().mutex);
+    if (state().IsIdle()) return;
+  }
+}
+
 int Post(void* handle) {
   State& s = state();
   if (s.fault != kOk) return s.fault;
@@ -259,7 +267,7 @@ int cuDevicePrimaryCtxRetain(void** context, int device) {
   made.device = device;
   return *context = &made, kOk;
 }
-int cuDevicePrimaryCtxRelease_v2(int) { return kOk; }
+int cuDevicePrimaryCtxRelease_v2(int) { return AwaitAll(), kOk; }
 int cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
   return *flags = 0, *active = 1, kOk;
 }
@@ -335,9 +343,9 @@ int cuMemUnmap(std::uint64_t address, std::size_t bytes) {
   const std::lock_guard lock(state().mutex);
   if (const int code = Unsafe(); code != kOk) return code;
   if (state().mapped.erase(address) == 0) return kInvalid;
-  ::mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-  return kOk;
+  void* const left = ::mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  return left == MAP_FAILED ? kInvalid : kOk;
 }
 int cuMemSetAccess(std::uint64_t, std::size_t, const AccessDescription*, std::size_t) {
   return kOk;
@@ -348,8 +356,12 @@ int cuMemAlloc_v2(std::uint64_t* address, std::size_t bytes) {
   void* const made = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
   return *address = reinterpret_cast<std::uint64_t>(made), made == nullptr ? 2 : kOk;
 }
-int cuMemFree_v2(std::uint64_t address) { return std::free(reinterpret_cast<void*>(address)), kOk; }
-int cuIpcGetMemHandle(IpcHandle*, std::uint64_t) { return kNotSupported; }
+int cuMemFree_v2(std::uint64_t address) {
+  AwaitAll();
+  return std::free(reinterpret_cast<void*>(address)), kOk;
+}
+/// Of use in this process only.
+int cuIpcGetMemHandle(IpcHandle*, std::uint64_t) { return kOk; }
 int cuIpcOpenMemHandle_v2(std::uint64_t*, IpcHandle, unsigned) { return kNotSupported; }
 int cuIpcCloseMemHandle(std::uint64_t) { return kNotSupported; }
 int cuCtxEnablePeerAccess(void*, unsigned) { return kNotSupported; }
@@ -429,6 +441,7 @@ int cuMemHostRegister_v2(void*, std::size_t, unsigned) {
   return Unsafe();
 }
 int cuMemHostUnregister(void*) {
+  AwaitAll();
   const std::lock_guard lock(state().mutex);
   return Unsafe();
 }
@@ -441,7 +454,10 @@ int cuModuleLoadData(void** module, const void*) {
   if (const int code = Unsafe(); code != kOk) return code;
   return *module = new Module{}, kOk;
 }
-int cuModuleUnload(void* module) { return delete static_cast<Module*>(module), kOk; }
+int cuModuleUnload(void* module) {
+  AwaitAll();
+  return delete static_cast<Module*>(module), kOk;
+}
 int cuModuleGetFunction(void** function, void*, const char* name) {
   const std::lock_guard lock(state().mutex);
   return *function = &state().functions.try_emplace(name, name).first->second, kOk;

@@ -118,7 +118,7 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::Open(const cuda::Driver* driver,
 }
 
 CudaDevice::~CudaDevice() {
-  if (context_ == nullptr || IsGone()) return;
+  if (context_ == nullptr || IsGone() || is_busy_.load(std::memory_order_relaxed)) return;
   if (stream_ != nullptr) {
     const Use use(*this);
     if (use.status().ok()) driver_->stream_destroy(stream_);
@@ -202,8 +202,13 @@ Result<std::shared_ptr<DeviceMark>> CudaDevice::Mark() const {
 Status CudaDevice::Await() const {
   if (IsGone()) return Status();
   MORI_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceMark> mark, Mark());
-  return mark->Await("what runs on the device");
+  Status awaited = mark->Await("what runs on the device");
+  // Relaxed: read when nobody waits any more.
+  is_busy_.store(IsGivenUp(awaited), std::memory_order_relaxed);
+  return awaited;
 }
+
+bool CudaDevice::BecomesIdle() const { return !IsGivenUp(Await()); }
 
 cuda::AllocationProperties CudaDevice::Properties() const {
   cuda::AllocationProperties properties;

@@ -1,6 +1,7 @@
 // A CUDA device and its primary context.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -42,6 +43,9 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
   Status AwaitStream(std::string_view what) const;
   /// Waits for what this process has launched on the device; for nothing if that is gone.
   Status Await() const;
+  /// The same before something of it is given back: false if the wait was given up. What still runs
+  /// then keeps it, and it goes with the process.
+  bool BecomesIdle() const;
   /// A mark behind all that. Before CUDA 12.5 it waits for it.
   /// @return kUnsupported while a graph is captured in the context, whose capture the driver then
   /// ends
@@ -80,6 +84,8 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
   cuda::Context context_ = nullptr;
   unsigned long long context_id_ = 0;
   cuda::Stream stream_ = nullptr;
+  /// The last wait for the whole device was given up: what runs keeps the context.
+  mutable std::atomic<bool> is_busy_ = false;
   mutable std::mutex mutex_;
   std::shared_ptr<const Patience> patience_ = std::make_shared<Patience>();
 };

@@ -45,6 +45,7 @@ class Allocation {
       : device_(std::move(device)), address_(address), bytes_(bytes) {}
   ~Allocation() {
     if (device_->IsGone()) return;  // and the memory with it
+    if (!device_->BecomesIdle()) return;
     const CudaDevice::Use use(*device_);
     if (use.status().ok()) device_->driver().memory_free(address_);
   }
@@ -136,8 +137,7 @@ class OpenedMemory final : public DeviceMemory {
   ~OpenedMemory() override {
     if (device_->IsGone()) return;
     // What was launched on it may still be under way; if it does not end, it keeps the memory.
-    const Status idle = device_->Await();
-    if (idle.code() == ErrorCode::kTimeout || idle.code() == ErrorCode::kPeerLost) return;
+    if (!device_->BecomesIdle()) return;
     const CudaDevice::Use use(*device_);
     if (use.status().ok()) device_->driver().ipc_close(address_);
   }

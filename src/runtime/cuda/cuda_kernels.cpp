@@ -32,12 +32,9 @@ Result<std::unique_ptr<CudaKernels>> CudaKernels::Create(std::shared_ptr<CudaDev
 
 CudaKernels::~CudaKernels() {
   if (device_->IsGone()) return;
-  // What still runs keeps its modules: the device has an error of its own, or goes with the
-  // process.
-  const Status idle = device_->Await();
-  const bool still_runs = idle.code() == ErrorCode::kTimeout || idle.code() == ErrorCode::kPeerLost;
+  if (!device_->BecomesIdle()) return;  // what still runs keeps its modules
   const Use use(*device_);
-  if (!use.status().ok() || still_runs) return;
+  if (!use.status().ok()) return;
   for (const auto& [id, posted] : posted_) driver().event_destroy(posted.event);
   for (cuda::Event event : spare_events_) driver().event_destroy(event);
   for (cuda::Module module : modules_) driver().module_unload(module);
@@ -222,7 +219,7 @@ Status CudaKernels::AwaitPosted() {
     spare_events_.push_back(next.event);
   }
   // After a fault of the device there is nothing more to wait for, and each call would tell it.
-  if (waited.code() == ErrorCode::kTimeout || waited.code() == ErrorCode::kPeerLost) {
+  if (IsGivenUp(waited)) {
     PutBack(std::move(awaited));
   } else if (use.status().ok()) {
     for (const auto& [id, posted] : awaited) driver().event_destroy(posted.event);
@@ -264,7 +261,7 @@ Result<std::shared_ptr<void>> CudaKernels::MapHost(void* memory, std::uint64_t b
                          pages, length, cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap),
                      "map memory of the host for kernels"));
   const std::shared_ptr<void> registered(pages, [device = device_](void* at) {
-    if (device->IsGone()) return;
+    if (device->IsGone() || !device->BecomesIdle()) return;
     const Use use_device(*device);
     if (use_device.status().ok()) device->driver().host_unregister(at);
   });

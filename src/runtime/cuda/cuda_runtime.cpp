@@ -81,7 +81,7 @@ class CudaUnmapper {
     Status outcome;
     for (PutOff& one : due) {
       Status settled = one.mark->Await("kernels that may use memory which was freed");
-      if (settled.code() == ErrorCode::kTimeout || settled.code() == ErrorCode::kPeerLost) {
+      if (IsGivenUp(settled)) {
         const std::lock_guard lock(mutex_);
         put_off_.push_back(std::move(one));
       } else if (const Status unmapped = UnmapNow(one.address, one.bytes); settled.ok()) {
@@ -127,7 +127,7 @@ class CudaRange final : public AddressRange {
       // does not end keeps its memory, which then goes with the process.
       Status idle = unmapper_->Settle(true, base_, bytes_);
       if (idle.ok() && !mapped_.empty()) idle = device_->Await();
-      if (idle.code() == ErrorCode::kTimeout || idle.code() == ErrorCode::kPeerLost) {
+      if (IsGivenUp(idle)) {
         LogWarn("{} of addresses stay mapped on CUDA device {}: {}", FormatByteSize(bytes_),
                 device_->ordinal(), idle.message());
         return;
