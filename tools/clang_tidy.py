@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy over this project's sources, two at a time, where something changed.
+"""Runs clang-tidy over this project's sources, where something changed.
 
 Usage: clang_tidy.py <build folder> [file...]. A source is looked at again when it, a header of this
 project that it reaches, .clang-tidy, the compile command or clang-tidy itself is another than when
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from check_includes import includes, resolve
 
 ROOT = Path(__file__).resolve().parent.parent
 OWN = ("src/", "tools/", "examples/")
-JOBS = 2
+JOBS = os.cpu_count() or 2
 
 
 def reached(path: str, seen: set[str]) -> set[str]:

@@ -126,7 +126,7 @@ install_nvcc() {
   if command -v "${MORI_NVCC:-nvcc}" >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
     return
   fi
-  [[ -f $VENV/installed-cuda ]] || say "NVIDIA's compiler is not here: its packages are 125 MB, once"
+  [[ -f $VENV/installed-cuda ]] || say "NVIDIA's compiler is not here: its packages are some 200 MB, once"
   install_requirements cuda
 }
 

@@ -63,7 +63,8 @@ def find_nvrtc() -> str:
         return str(place)
     for place in pathlib.Path("/usr/local/cuda").glob("lib*/libnvrtc.so.*"):
         return str(place)
-    return ctypes.util.find_library("nvrtc") or pytest.skip("libnvrtc is not here")
+    found = ctypes.util.find_library("nvrtc")
+    return found or is_missing("libnvrtc", platform.machine() in ("x86_64", "aarch64"))
 
 
 def compiled(command: list[str], source: pathlib.Path = SOURCE) -> str:
