@@ -20,7 +20,7 @@ void ExpectWaits(const std::function<int()>& call, const std::function<void()>& 
   const unsigned long long before = fake_cuda::Looks();
   std::atomic<int> code = -1;
   std::thread caller([&] { code = call(); });
-  while (code == -1 && fake_cuda::Looks() < before + 3000) std::this_thread::yield();
+  while (code == -1 && fake_cuda::Looks() < before + 1200) std::this_thread::yield();
   const bool waited = code == -1;
   release();
   caller.join();

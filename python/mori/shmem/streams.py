@@ -2,10 +2,9 @@
 
 `stream` is a stream of torch, of CuPy, or of whatever else has `__cuda_stream__`, or the vendor's
 handle as an int. None is torch's current stream where torch is in use on the PE's GPU, and the
-default stream otherwise, which torch's others do not wait for. A call returns
-once it is on the stream, and is ordered as the stream is: after what was put there before, kernels
-included, and ahead of what comes later. On the host backend the only stream is None, and a call is
-made at once.
+default stream otherwise, which torch's others do not wait for. A call returns once it is on the
+stream, and is ordered as the stream is: after what was put there before, kernels included, and
+ahead of what comes later. On the host backend the only stream is None, and a call is made at once.
 
 Addresses are ints, symmetric where they name what another PE reaches; sizes are in bytes. What was
 put on streams is complete, and visible to all PEs, after `shmem_barrier_all()`, too; but not what
