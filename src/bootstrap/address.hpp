@@ -55,8 +55,8 @@ inline constexpr int kMaxAddresses = 3;
 /// has counts as a prefix; a leading `=` demands exact names, a leading `^` excludes instead.
 /// Empty: the interfaces that are up without loopback and without what containers and tunnels make,
 /// default route first, link-local addresses last; the loopback too if there is nothing else that
-/// others can call. @return
-/// kInvalidConfig if nothing matches; the sentence lists the interfaces there are.
+/// others can call.
+/// @return kInvalidConfig if nothing matches; the sentence lists the interfaces there are.
 Result<std::vector<IpAddress>> SelectAddresses(std::string_view selection,
                                                const std::vector<NetworkInterface>& interfaces);
 

@@ -42,8 +42,7 @@ class Bootstrap {
 
   /// Everyone's message, by rank. Collective. Messages may differ in size.
   /// @return kTimeout at the deadline, with the ranks that have not come, or as many of them as can
-  /// be found out; kPeerLost as soon as a rank is known to be lost or to have
-  /// aborted.
+  ///   be found out; kPeerLost as soon as a rank is known to be lost or to have aborted.
   virtual Result<std::vector<Bytes>> AllGather(ByteView mine, const Deadline& deadline) = 0;
 
   /// Tells all ranks that this one gives up and why; their calls fail with that text. Local.

@@ -46,8 +46,8 @@ class FrameParser {
   void set_max_payload_bytes(std::size_t bytes) { max_payload_bytes_ = bytes; }
   /// Where received bytes are appended.
   Bytes* buffer() { return &buffer_; }
-  /// The next whole frame, or nothing yet. @return kMismatch for bytes that are no frame: the
-  /// connection is of no more use.
+  /// The next whole frame, or nothing yet.
+  /// @return kMismatch for bytes that are no frame: the connection is of no more use.
   Result<std::optional<Frame>> Next();
 
  private:

@@ -31,7 +31,8 @@ class ListenerHandshake {
  public:
   ListenerHandshake(const RendezvousName& name, const Secret& secret);
   Bytes Challenge() const;
-  /// Checks the caller's answer and makes the listener's proof. @return kMismatch for a stranger.
+  /// Checks the caller's answer and makes the listener's proof.
+  /// @return kMismatch for a stranger.
   Result<Bytes> Check(ByteView answer) const;
   /// The keys for what follows, of an answer that `Check()` was content with.
   StreamKeys Keys(ByteView answer) const;
@@ -42,8 +43,9 @@ class ListenerHandshake {
   Random random_;
 };
 
-/// Caller's side on a fresh connection. @return the keys for what follows; kMismatch if the
-/// listener does not know the secret, or is of another version; kTimeout, kPeerLost.
+/// Caller's side on a fresh connection.
+/// @return the keys for what follows; kMismatch if the listener does not know the secret, or is of
+///   another version; kTimeout, kPeerLost.
 Result<StreamKeys> ProveToListener(int fd, const RendezvousName& name, const Secret& secret,
                                    const Deadline& deadline);
 

@@ -34,33 +34,36 @@ Result<std::uint16_t> PortOf(int fd);
 /// power: the kernel asks it every few seconds while nothing else is under way. A process that is
 /// stopped has a system that answers, so it is late and not lost.
 /// @return kPeerLost if nobody listens there or it cannot be reached, kTimeout, or kSystem if this
-/// process gets no socket.
+///   process gets no socket.
 Result<UniqueFd> ConnectTo(const IpAddress& address, std::uint16_t port, const Deadline& deadline);
 
 /// Takes a waiting connection, and fills `from` unless it is null; an empty descriptor if none
-/// waits, or the one that did has failed meanwhile. @return kSystem for a shortage of descriptors
-/// or memory here.
+/// waits, or the one that did has failed meanwhile.
+/// @return kSystem for a shortage of descriptors or memory here.
 Result<UniqueFd> AcceptFrom(int listening_fd, IpAddress* from = nullptr);
 
 /// Whether an errno of accept(2) is a shortage of this process or machine, not a fault of the
 /// connection that was to be accepted.
 bool IsShortage(int error);
 
-/// Waits for `events` of poll(2). @return kTimeout at the deadline.
+/// Waits for `events` of poll(2).
+/// @return kTimeout at the deadline.
 Status WaitFor(int fd, short events, const Deadline& deadline);
 
-/// Sends what the socket takes at once. @return the number of bytes, 0 when it takes none;
-/// kPeerLost when the other end is gone.
+/// Sends what the socket takes at once.
+/// @return the number of bytes, 0 when it takes none; kPeerLost when the other end is gone.
 Result<std::size_t> SendSome(int fd, ByteView bytes);
 
-/// Sends all of `bytes`. @return kTimeout, or kPeerLost if the other end is gone.
+/// Sends all of `bytes`.
+/// @return kTimeout, or kPeerLost if the other end is gone.
 Status SendAll(int fd, ByteView bytes, const Deadline& deadline);
 
-/// Fills all of `bytes`. @return kTimeout, or kPeerLost if the other end is gone.
+/// Fills all of `bytes`.
+/// @return kTimeout, or kPeerLost if the other end is gone.
 Status ReceiveAll(int fd, std::span<std::uint8_t> bytes, const Deadline& deadline);
 
-/// Reads what is there, up to `max_bytes`, behind the end of `buffer`. @return the number of bytes;
-/// 0 when nothing waits; kPeerLost when the other end is gone.
+/// Reads what is there, up to `max_bytes`, behind the end of `buffer`.
+/// @return the number of bytes; 0 when nothing waits; kPeerLost when the other end is gone.
 Result<std::size_t> ReceiveSome(int fd, std::size_t max_bytes, Bytes* buffer);
 
 }  // namespace mori::shmem

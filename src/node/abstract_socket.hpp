@@ -16,12 +16,13 @@ namespace mori::shmem {
 /// forked children.
 Result<UniqueFd> ListenAbstract(const std::string& name);
 
-/// Connects to `name`, unless another user listens there (kMismatch). @return kPeerLost if nobody
-/// does.
+/// Connects to `name`, unless another user listens there (kMismatch).
+/// @return kPeerLost if nobody does.
 Result<UniqueFd> ConnectAbstract(const std::string& name, const Deadline& deadline);
 
 /// Takes a waiting connection of the same user; empty if none waits, it was another user's, or it
-/// has failed meanwhile. @return kSystem for a shortage of descriptors or memory here.
+/// has failed meanwhile.
+/// @return kSystem for a shortage of descriptors or memory here.
 Result<UniqueFd> AcceptAbstract(int listening_fd);
 
 /// The process at the other end of a connection, or of a pair of sockets: the one that made that

@@ -43,7 +43,7 @@ class FdExchange {
   /// says nothing, holds nobody up. Who says nothing for `patience` is hung up on, and a PE that
   /// this happens to calls again until the deadline.
   /// @return kTimeout, kPeerLost; kSystem when the socket is not reachable although the node is the
-  /// same (other network namespace).
+  ///   same (other network namespace).
   static Result<std::unique_ptr<FdExchange>> Connect(
       Bootstrap* bootstrap, int index, int count, FdListener listener,
       const FdListener::Token& first_token, const Deadline& deadline,
@@ -52,7 +52,8 @@ class FdExchange {
   /// Everyone's descriptors, `each` of every PE: first those of index 0, in order, and so on.
   /// `mine` stay the caller's; none at all: this PE has none to give, which fails for all.
   /// @return kSystem where this PE could not take them, kMismatch where another one failed: the PEs
-  /// are in step then, and the next call may succeed; kPeerLost, kTimeout, after which they are not
+  ///   are in step then, and the next call may succeed; kPeerLost, kTimeout, after which they are
+  ///   not
   Result<std::vector<UniqueFd>> AllGather(std::span<const int> mine, std::size_t each,
                                           const Deadline& deadline);
   /// One of every PE; -1 for none to give.
