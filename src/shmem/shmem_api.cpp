@@ -33,6 +33,10 @@ void WarnOnce(const Result<Config>& config, int rank) {
   std::call_once(warned, [&] {
     for (const auto& warning : config->warnings) LogWarn("{}", warning);
   });
+}
+
+void ShowVariables(const Result<Config>& config) {
+  if (!config.ok()) return;
   for (const auto& [name, value] : config->set_variables)
     LogDebug("init: {}={}", name, Quote(value));
 }
@@ -50,6 +54,7 @@ Status Init(int rank, int size, const UniqueId& id) {
   return Registry::Instance().Init(rendezvous.name, rank, size, [&] {
     const auto config = ReadConfig();
     WarnOnce(config, rank);
+    ShowVariables(config);
     auto world = World::Create(config, rendezvous, rank, size);
     if (!world.ok()) RendezvousService::Instance().AwaitLastWord(rendezvous.name);
     RendezvousService::Instance().Reap();

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -251,12 +252,17 @@ void SuccessfulRun(const Pe& pe) {
   PE_CHECK_EQ(ShmemFinalize(), 0);
 }
 
+/// The heap mode that these tests run with.
+std::string HeapModeHere() {
+  const char* mode = std::getenv("MORI_SHMEM_MODE");
+  return mode != nullptr ? mode : "static";
+}
+
 TEST(Lifecycle, ASuccessfulRunPrintsOneLineForTheWorld) {
   const auto outcomes = RunProcesses(2, SuccessfulRun);
   EXPECT_EQ(outcomes[0].output.substr(0, outcomes[0].output.find('\n') + 1), outcomes[0].output);
-  EXPECT_TRUE(
-      outcomes[0].output.starts_with("[mori] PE 0/2 ready: 2 PEs, host backend, static heap "
-                                     "of "))
+  EXPECT_TRUE(outcomes[0].output.starts_with("[mori] PE 0/2 ready: 2 PEs, host backend, " +
+                                             HeapModeHere() + " heap of "))
       << outcomes[0].output;
   EXPECT_EQ(outcomes[0].output.find("uncached"), std::string::npos) << "host memory is cached";
   EXPECT_EQ(outcomes[1].output, "");
@@ -267,10 +273,11 @@ TEST(Lifecycle, DebugShowsWhatEachStepOfInitChose) {
   options.environment = {{"MORI_GLOBAL_LOG_LEVEL", "DEBUG"}};
   for (const auto& outcome : RunProcesses(2, SuccessfulRun, options)) {
     std::size_t at = 0;
+    const std::string heap = "init: " + HeapModeHere() + " heap: ";
     for (const char* step : {"init: MORI_GLOBAL_LOG_LEVEL=\"DEBUG\"", "init: host backend (",
                              "meets the others by TCP at ", "is connected", "has PEs 0,1",
-                             "descriptors and board are shared with 2 PEs",
-                             "init: static heap: ", "debug: ready: host backend"}) {
+                             "descriptors and board are shared with 2 PEs", heap.c_str(),
+                             "debug: ready: host backend"}) {
       at = outcome.output.find(step, at);
       ASSERT_NE(at, std::string::npos) << step << " is not there, or too early, in\n"
                                        << outcome.output;
