@@ -13,7 +13,16 @@ import sys
 
 import deny
 import pytest
-from launcher_support import DEADLINE_SECONDS, Launcher, environment, find_build_dir
+from launcher_support import (
+    DEADLINE_SECONDS,
+    Launcher,
+    environment,
+    find_build_dir,
+    is_gone,
+    numbers_in,
+    shell,
+    wait_until,
+)
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="no filter for system calls")
 
@@ -139,3 +148,18 @@ def test_runs_without_a_family_of_sockets(
     value = int(getattr(socket, family))
     done = run_denied(mori, (errno.EAFNOSUPPORT, numbers["socket"], value), 2)
     assert works(done, 2) or (may_need and says_why(done)), done.stderr
+
+
+@pytest.mark.parametrize("call", ["close_range", "getdents64"])
+def test_a_killed_launcher_leaves_nothing_behind_without(
+    mori: Launcher, numbers: dict[str, int], started_folder: pathlib.Path, call: str
+) -> None:
+    script = f"sleep 1000 & : > {started_folder}/$!; : > {started_folder}/$$; wait"
+    denied = (errno.EPERM, numbers[call])
+    command = [sys.executable, str(pathlib.Path(deny.__file__)), *map(str, denied), "--"]
+    command += [mori.path, "run", "-n", "2", "--", *shell(script)]
+    with subprocess.Popen(command, env=environment()) as run:
+        processes = numbers_in(started_folder, 4)
+        run.kill()
+    for process in processes:
+        wait_until(lambda process=process: is_gone(process), f"process {process} ended")

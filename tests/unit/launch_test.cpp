@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <ostream>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -58,6 +59,8 @@ struct LauncherRow {
   const char* says_the_nodes = nullptr;  ///< without it the launcher says nothing about nodes
   Environment surroundings = {};         ///< of the launchers that it may be started by
 };
+
+void PrintTo(const LauncherRow& row, std::ostream* out) { *out << row.launcher; }
 
 const std::vector<LauncherRow>& LauncherRows() {
   static const auto* const rows = new std::vector<LauncherRow>{
