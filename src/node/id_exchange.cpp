@@ -100,13 +100,16 @@ Status IdExchange::Serve(const Result<UniqueId>& id) const {
 }
 
 Status IdExchange::Admit(int listener, std::vector<Caller>* callers) const {
-  MORI_ASSIGN_OR_RETURN(UniqueFd caller, AcceptAbstract(listener));
-  if (!caller.valid()) return Status();
-  if (callers->size() == options_.max_callers) {  // the first has been silent for longest
+  auto caller = AcceptAbstract(listener);
+  const bool no_room = callers->size() == options_.max_callers || !caller.ok();
+  if (no_room && !callers->empty()) {  // the first has been silent for longest
     TellToComeAgain(callers->front().fd.get());
     callers->erase(callers->begin());
+  } else if (!caller.ok()) {
+    return caller.status();
   }
-  callers->push_back({std::move(caller), Deadline::After(options_.patience)});
+  if (caller.ok() && caller->valid())
+    callers->push_back({std::move(*caller), Deadline::After(options_.patience)});
   return Status();
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "bootstrap/socket.hpp"
 #include "node/abstract_socket.hpp"
 #include "support/bootstrap_ranks.hpp"
+#include "support/forked.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -178,6 +180,22 @@ TEST_F(IdExchangeTest, BeyondItsRoomTheFirstSilentCallerIsToldToComeAgain) {
   const auto id = Run(0, 2, IdOf(7));
   others.join();
   EXPECT_TRUE(id.ok()) << id.status().message();
+}
+
+TEST_F(IdExchangeTest, SilentCallersThatUseUpTheDescriptorsMakeRoom) {
+  options_.patience = 1h;
+  EXPECT_EQ(testing::RunForked(2,
+                               [&](int rank) -> std::string {
+                                 std::vector<UniqueFd> silent;
+                                 if (rank == 0) {
+                                   const rlimit few{40, 40};
+                                   if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return "setrlimit";
+                                 } else {
+                                   for (int i = 0; i < 100; ++i) silent.push_back(Call());
+                                 }
+                                 return Run(rank, 2, IdOf(7)).status().message();
+                               }),
+            "");
 }
 
 TEST_F(IdExchangeTest, WhoSaysNothingForTooLongIsToldToComeAgain) {
