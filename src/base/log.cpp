@@ -2,10 +2,12 @@
 
 #include <cstdio>
 #include <memory>
+#include <mutex>
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include "base/fault_point.hpp"
 #include "base/text.hpp"
 
 namespace mori::shmem {
@@ -28,7 +30,7 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
 /// Lives until the process is gone: threads may log while static objects are being destroyed.
 spdlog::logger& Logger() {
   static auto* const logger = [] {
-    auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    auto sink = std::make_shared<spdlog::sinks::stderr_sink_st>();
     auto* made = new spdlog::logger("mori", std::move(sink));
     made->set_pattern("%v");
     made->set_level(spdlog::level::info);
@@ -36,6 +38,12 @@ spdlog::logger& Logger() {
     return made;
   }();
   return *logger;
+}
+
+/// Guards the sink. Lives as long as the logger.
+std::mutex& Mutex() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
 }
 
 std::string_view LevelName(LogLevel level) {
@@ -60,7 +68,15 @@ void SetLogPe(int pe, int size) {
   log_size = size;
 }
 
+void LockLog() {
+  Logger();  // made by now, or made here: a child must not find it half made
+  Mutex().lock();
+}
+void UnlockLog() { Mutex().unlock(); }
+
 void LogLine(LogLevel level, std::string_view text) noexcept try {
+  const std::lock_guard lock(Mutex());
+  FaultPoint("logging");
   if (log_size > 0) {
     Logger().log(ToSpdlog(level), "[mori] PE {}/{} {}{}", log_pe, log_size, LevelName(level),
                  OneLine(text));

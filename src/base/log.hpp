@@ -20,6 +20,10 @@ bool LogEnabled(LogLevel level);
 /// Names this thread's PE in later lines of this thread; `size` 0 removes the name.
 void SetLogPe(int pe, int size);
 
+/// Around a fork: no other thread is writing a line meanwhile, so that the child can.
+void LockLog();
+void UnlockLog();
+
 /// Writes one line, also if `text` has several: it may quote what others wrote (`OneLine()`).
 /// Thread-safe; never throws.
 void LogLine(LogLevel level, std::string_view text) noexcept;

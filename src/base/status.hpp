@@ -33,6 +33,9 @@ class [[nodiscard]] Status {
   static Status FromErrno(int error_number, std::string_view what,
                           ErrorCode code = ErrorCode::kSystem);
 
+  /// The error of a `std::bad_alloc`. Needs no memory itself.
+  static Status NoHostMemory() { return {ErrorCode::kOutOfMemory, "no host memory"}; }
+
   bool ok() const { return code_ == ErrorCode::kOk; }
   ErrorCode code() const { return code_; }
   const std::string& message() const { return message_; }

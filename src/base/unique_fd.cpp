@@ -52,6 +52,8 @@ class Book {
 
 }  // namespace
 
+void UniqueFd::WatchForks() { Book::Instance(); }
+
 std::uint32_t UniqueFd::LockForks() {
   Book::Instance().Lock();
   return Book::Instance().era();

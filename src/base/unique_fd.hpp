@@ -37,6 +37,10 @@ class UniqueFd {
     return made;
   }
 
+  /// Registers what happens at a fork, if that was not done yet. Handlers that take locks under
+  /// which descriptors are made or closed are registered behind this.
+  static void WatchForks();
+
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
   /// The descriptor is the caller's from now on, and forked children have it.

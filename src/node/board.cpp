@@ -7,9 +7,8 @@
 #include <cerrno>
 #include <new>
 
-#include "base/machine.hpp"
+#include "base/fault_point.hpp"
 #include "base/round_up.hpp"
-#include "node/waiter.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -19,12 +18,13 @@ constexpr std::size_t kLine = 128;
 /// In the counter of arrivals: see there.
 constexpr std::uint64_t kOneProposal = std::uint64_t{1} << 32;
 constexpr std::uint64_t kOneWithNews = std::uint64_t{1} << 48;
-/// A sleeping PE looks at the lost flag this often, should a wake-up go missing with its sender.
-constexpr timespec kLongestSleep{0, 100'000'000};
 
-void FutexWait(std::atomic<std::uint32_t>* word, std::uint32_t expected) {
-  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), FUTEX_WAIT, expected, &kLongestSleep,
-            nullptr, 0);
+void FutexWait(std::atomic<std::uint32_t>* word, std::uint32_t expected,
+               std::chrono::nanoseconds limit) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+  const timespec time{seconds.count(), (limit - seconds).count()};
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), FUTEX_WAIT, expected, &time, nullptr,
+            0);
 }
 void FutexWakeAll(std::atomic<std::uint32_t>* word) {
   ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), FUTEX_WAKE, INT32_MAX, nullptr,
@@ -54,10 +54,14 @@ struct Board::Shared {
 /// reader.
 struct alignas(kLine) Board::Slot {
   Proposal proposals[2];
+  /// 1 + the last epoch whose end this PE sleeps for, or slept for. Written when it falls asleep,
+  /// so that who comes in time pays nothing; read by who wants to know who has not come.
+  std::atomic<std::uint32_t> sleeps_for;
 };
 
 Result<std::unique_ptr<Board>> Board::Create(DeviceRuntime* runtime, FdExchange* exchange,
-                                             int index, int count, const Deadline& deadline) {
+                                             int index, int count, bool may_spin,
+                                             const Deadline& deadline) {
   const std::uint64_t bytes = RoundUp(BytesFor(count), runtime->GranularityBytes());
   UniqueFd made;
   if (index == 0) {
@@ -68,29 +72,31 @@ Result<std::unique_ptr<Board>> Board::Create(DeviceRuntime* runtime, FdExchange*
   MORI_ASSIGN_OR_RETURN(auto memory, runtime->Import(std::move(shared), bytes));
   MORI_ASSIGN_OR_RETURN(auto range, runtime->Reserve(bytes, runtime->GranularityBytes()));
   MORI_RETURN_IF_ERROR(range->Map(0, *memory));
-  return Attach(std::move(range), index, count);
+  return Attach(std::move(range), index, count, may_spin);
 }
 
-std::unique_ptr<Board> Board::Attach(std::shared_ptr<AddressRange> range, int index, int count) {
-  return std::unique_ptr<Board>(new Board(std::move(range), index, count));
+std::unique_ptr<Board> Board::Attach(std::shared_ptr<AddressRange> range, int index, int count,
+                                     bool may_spin) {
+  return std::unique_ptr<Board>(new Board(std::move(range), index, count, may_spin));
 }
 
 std::uint64_t Board::BytesFor(int count) {
   return sizeof(Shared) + static_cast<std::uint64_t>(count) * sizeof(Slot);
 }
 
-Board::Board(std::shared_ptr<AddressRange> range, int index, int count)
+Board::Board(std::shared_ptr<AddressRange> range, int index, int count, bool may_spin)
     : range_(std::move(range)),
       shared_(std::launder(reinterpret_cast<Shared*>(range_->base()))),
       index_(index),
       count_(count),
-      may_spin_(count <= UsableCpuCount()) {}
+      may_spin_(may_spin) {}
 
 Board::Slot* Board::slot(int index) const {
   return std::launder(reinterpret_cast<Slot*>(range_->base() + sizeof(Shared))) + index;
 }
 
-Status Board::Agree(const Proposal& proposal, std::optional<Dispute>* dispute, bool* news) {
+Status Board::Agree(const Proposal& proposal, std::optional<Dispute>* dispute, bool* news,
+                    WaitWatch* watch) {
   if (FirstLost() >= 0) return LostStatus();
   const std::uint32_t epoch = epoch_++;
   const bool is_barrier = proposal.call == Proposal::Call::kBarrier;
@@ -113,7 +119,7 @@ Status Board::Agree(const Proposal& proposal, std::optional<Dispute>* dispute, b
     shared_->verdict.store(all_barriers ? 0 : Judge(epoch), std::memory_order_relaxed);
     Release(epoch);
   } else {
-    MORI_RETURN_IF_ERROR(AwaitRelease(epoch));
+    MORI_RETURN_IF_ERROR(AwaitRelease(epoch, watch));
   }
 
   if (news != nullptr) *news = shared_->news.load(std::memory_order_relaxed) != 0;
@@ -142,28 +148,56 @@ void Board::Release(std::uint32_t epoch) {
   if (shared_->sleepers.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&shared_->epoch);
 }
 
-Status Board::AwaitRelease(std::uint32_t epoch) {
+bool Board::IsReleased(std::uint32_t epoch) const {
+  return shared_->epoch.load(std::memory_order_acquire) != epoch;
+}
+
+Status Board::AwaitRelease(std::uint32_t epoch, WaitWatch* watch) {
   Waiter waiter(may_spin_);
-  while (shared_->epoch.load(std::memory_order_acquire) == epoch) {
+  while (!IsReleased(epoch)) {
     if (waiter.phase() == Waiter::Phase::kSpin) {
       waiter.Pause();
       continue;
     }
+    FaultPoint("board: before the look for a loss");
     if (FirstLost() >= 0) {
       // Lost after it had come, perhaps: then the epoch moved before the mark was made, and is seen
       // now.
-      if (shared_->epoch.load(std::memory_order_acquire) != epoch) break;
-      return LostStatus();
+      return IsReleased(epoch) ? Status() : LostStatus();
     }
     if (waiter.phase() == Waiter::Phase::kYield) {
       waiter.Pause();
-      continue;
+    } else {
+      MORI_RETURN_IF_ERROR(Sleep(epoch, watch));
     }
-    shared_->sleepers.fetch_add(1, std::memory_order_seq_cst);
-    if (shared_->epoch.load(std::memory_order_seq_cst) == epoch) FutexWait(&shared_->epoch, epoch);
-    shared_->sleepers.fetch_sub(1, std::memory_order_relaxed);
   }
   return Status();
+}
+
+Status Board::Sleep(std::uint32_t epoch, WaitWatch* watch) {
+  // Release: whoever finds that this PE came here finds what it had written, too.
+  slot(index_)->sleeps_for.store(epoch + 1, std::memory_order_release);
+  if (watch != nullptr) {
+    const Status ended = watch->Look();
+    if (!ended.ok()) return IsReleased(epoch) ? Status() : ended;
+  }
+  shared_->sleepers.fetch_add(1, std::memory_order_seq_cst);
+  if (shared_->epoch.load(std::memory_order_seq_cst) == epoch) {
+    FaultPoint("board: asleep");
+    FutexWait(&shared_->epoch, epoch, longest_sleep_);
+  }
+  shared_->sleepers.fetch_sub(1, std::memory_order_relaxed);
+  return Status();
+}
+
+std::vector<int> Board::Missing() const {
+  const std::uint32_t now = shared_->epoch.load(std::memory_order_acquire) + 1;
+  std::vector<int> missing;
+  if (slot(index_)->sleeps_for.load(std::memory_order_relaxed) != now) return missing;
+  for (int i = 0; i < count_; ++i) {
+    if (slot(i)->sleeps_for.load(std::memory_order_acquire) != now) missing.push_back(i);
+  }
+  return missing;
 }
 
 void Board::MarkLost(int pe) {

@@ -3,19 +3,28 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "node/fd_exchange.hpp"
+#include "node/waiter.hpp"
 #include "runtime/device_runtime.hpp"
 
 namespace mori::shmem {
 
 /// What a PE proposes in a collective call: all PEs must propose the same.
 struct Proposal {
-  enum class Call : std::uint32_t { kBarrier = 0, kMalloc = 1, kFree = 2, kOutcome = 3 };
+  enum class Call : std::uint32_t {
+    kBarrier = 0,
+    kMalloc = 1,
+    kFree = 2,
+    kOutcome = 3,
+    kFinalize = 4
+  };
   Call call = Call::kBarrier;
   std::uint64_t first = 0;   ///< malloc: bytes; free: offset; outcome: whether it went well
   std::uint64_t second = 0;  ///< malloc: alignment
@@ -35,20 +44,25 @@ class Board {
   };
 
   /// Made by index 0, mapped by all. Collective over the node.
+  /// @param may_spin  whether a waiting thread may: there is a CPU for every PE of the node
   static Result<std::unique_ptr<Board>> Create(DeviceRuntime* runtime, FdExchange* exchange,
-                                               int index, int count, const Deadline& deadline);
+                                               int index, int count, bool may_spin,
+                                               const Deadline& deadline);
 
   /// A board in memory that is mapped already, zeroed before its first use.
-  static std::unique_ptr<Board> Attach(std::shared_ptr<AddressRange> range, int index, int count);
+  static std::unique_ptr<Board> Attach(std::shared_ptr<AddressRange> range, int index, int count,
+                                       bool may_spin);
   /// Memory that a board of `count` PEs needs.
   static std::uint64_t BytesFor(int count);
 
   /// Returns once all PEs of the node have called it with a proposal. Whatever they wrote before is
-  /// visible to all after. Collective. The board is of no use any more after kPeerLost.
+  /// visible to all after. Collective. The board is of no use any more after an error.
   /// @param news  whether this PE has news, on return whether any has; null: none, and not asked
-  /// @return kPeerLost when a PE was marked lost; success otherwise, with `dispute` saying whether
-  /// all proposed the same.
-  Status Agree(const Proposal& proposal, std::optional<Dispute>* dispute, bool* news = nullptr);
+  /// @param watch  looks after the wait once it sleeps; null: nobody
+  /// @return kPeerLost when a PE was marked lost, or what `watch` ended the wait with; success
+  /// otherwise, with `dispute` saying whether all proposed the same.
+  Status Agree(const Proposal& proposal, std::optional<Dispute>* dispute, bool* news = nullptr,
+               WaitWatch* watch = nullptr);
 
   /// Agreement on a barrier, on the fast path.
   Status Barrier(std::optional<Dispute>* dispute) { return Agree(Proposal{}, dispute); }
@@ -60,19 +74,26 @@ class Board {
   /// The word behind it: 0, or 1 + that PE. For kernels to look at, as long as the board lives.
   const std::uint32_t* first_lost_word() const;
 
-  /// Whether a waiting thread may spin: a CPU for every PE of the node.
+  /// PEs of the node, by index, that have not come to the agreement in which this PE sleeps; none
+  /// while it sleeps in none. A PE that came a moment ago may be among them. Thread-safe.
+  std::vector<int> Missing() const;
+
   bool may_spin() const { return may_spin_; }
+  /// For tests: how long a PE sleeps at most when nobody wakes it.
+  void set_longest_sleep(std::chrono::nanoseconds time) { longest_sleep_ = time; }
 
  private:
   struct Shared;
   struct Slot;
 
-  Board(std::shared_ptr<AddressRange> range, int index, int count);
+  Board(std::shared_ptr<AddressRange> range, int index, int count, bool may_spin);
 
   Slot* slot(int index) const;
   void Release(std::uint32_t epoch);
   std::uint32_t Judge(std::uint32_t epoch) const;
-  Status AwaitRelease(std::uint32_t epoch);
+  bool IsReleased(std::uint32_t epoch) const;
+  Status AwaitRelease(std::uint32_t epoch, WaitWatch* watch);
+  Status Sleep(std::uint32_t epoch, WaitWatch* watch);
   Status LostStatus() const;
 
   std::shared_ptr<AddressRange> range_;
@@ -80,6 +101,8 @@ class Board {
   int index_;
   int count_;
   bool may_spin_;
+  /// Should a wake-up go missing with its sender, a sleeping PE looks at the mark of losses anyway.
+  std::chrono::nanoseconds longest_sleep_ = std::chrono::milliseconds(100);
   std::uint32_t epoch_ = 0;
   bool slot_is_barrier_[2] = {true, true};  ///< what our slot holds, by parity of the epoch
 };

@@ -6,12 +6,14 @@
 #include <pybind11/native_enum.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "mori/shmem/shmem.hpp"
 #include "pybind/arguments.hpp"
@@ -173,6 +175,13 @@ std::uintptr_t Allocated(void* ptr) {
   return reinterpret_cast<std::uintptr_t>(ptr);
 }
 
+std::vector<int> LatePes() {
+  std::vector<int> pes(static_cast<std::size_t>(Answer(ShmemNPes())));
+  const int count = Answer(ShmemLatePes(pes.data(), static_cast<int>(pes.size())));
+  pes.resize(static_cast<std::size_t>(count));
+  return pes;
+}
+
 py::tuple Stats() {
   HeapStats stats;
   Check(ShmemHeapStats(&stats));
@@ -215,6 +224,7 @@ void RegisterMemory(py::module_& module) {
   module.def(
       "free", [](Address ptr) { Check(ShmemFree(At<void>(ptr))); }, py::arg("ptr"), ReleaseGil());
   module.def("heap_stats", &Stats, Raises());
+  module.def("late_pes", &LatePes, Raises());
   module.def("buffer_register", &Registration<&ShmemBufferRegister, "shmem_buffer_register: ">,
              py::arg("ptr"), py::arg("size"));
   module.def("buffer_deregister",
@@ -261,7 +271,8 @@ void RegisterTransfers(py::module_& module) {
              py::arg("sig_addr"), py::arg("signal"), py::arg("op"), py::arg("pe"), Raises());
   module.def(
       "barrier_all", [] { Check(ShmemBarrierAll()); }, ReleaseGil());
-  module.def("fence", &ShmemFence);
+  module.def(
+      "fence", [] { Check(ShmemFence()); }, Raises());
   module.def(
       "quiet", [] { Check(ShmemQuiet()); }, ReleaseGil());
 }

@@ -1,35 +1,12 @@
 // Out-of-line parts of the inline operations: what is not the common case.
 #include "mori/shmem/host_ops.hpp"
 
-#include "base/log.hpp"
-#include "shmem/last_error.hpp"
-#include "shmem/registry.hpp"
+#include "shmem/edge.hpp"
 #include "shmem/symmetric_address.hpp"
 #include "shmem/wait.hpp"
 
 namespace mori::shmem {
 namespace {
-
-int LastCode() { return static_cast<int>(LastErrorCode()); }
-
-/// The calling thread's world, which it binds this thread to if it can; null with the error
-/// reported.
-World* FindWorld(const char* what) {
-  Log(LogLevel::kTrace, "{}, out of line", what);
-  World* world = Registry::Instance().Current();
-  if (world == nullptr) Report(what, Registry::Instance().NoWorld());
-  return world;
-}
-
-/// Where the peer's copy is, whatever kind of memory that is; null with the error reported.
-std::byte* Find(const void* address, std::size_t bytes, int pe, const char* what, World** world) {
-  *world = FindWorld(what);
-  if (*world == nullptr) return nullptr;
-  const auto found = FindMapped(**world, address, bytes, pe);
-  if (found.ok()) return *found;
-  Report(what, found.status());
-  return nullptr;
-}
 
 /// What a call on memory ends with: a kernel of this PE may have ended early.
 Status After(const World& world, const Status& made) { return made.ok() ? world.Fault() : made; }
@@ -42,17 +19,6 @@ Result<T> Read(const World& world, const T* word) {
   T value{};
   MORI_RETURN_IF_ERROR(world.runtime().Copy(&value, word, sizeof value));
   return value;
-}
-
-template <typename T>
-Status WaitForWord(const World& world, const T* word, Cmp cmp, T value) {
-  Status failed;
-  const Status waited = WaitUntilHolds(world, [&] {
-    const auto seen = Read(world, word);
-    if (!seen.ok()) failed = seen.status();
-    return !seen.ok() || detail::Holds(*seen, cmp, value);
-  });
-  return waited.ok() ? failed : waited;
 }
 
 /// On a word of the host's, with the order that the inline atomics have.
@@ -85,109 +51,155 @@ Result<std::uint64_t> DoAtomic(const World& world, detail::AtomicOp op, std::byt
                                   static_cast<std::uint32_t>(expected))};
 }
 
+/// Returns once the word compares as wanted, with the value that did in `*seen`.
 template <typename T>
-Status WaitForBits(const World& world, const void* word, Cmp cmp, std::uint64_t bits) {
-  return WaitForWord(world, static_cast<const T*>(word), cmp, static_cast<T>(bits));
+Status AwaitWord(const World& world, const T* word, Cmp cmp, T value, std::uint64_t* seen) {
+  Status failed;
+  const auto last_seen = [&] { return static_cast<T>(*seen); };
+  const Status waited = WaitUntilHolds(
+      world, "shmem_wait_until",
+      [&] {
+        const auto now = Read(world, word);
+        if (!now.ok()) failed = now.status();
+        if (now.ok()) *seen = static_cast<std::uint64_t>(*now);
+        return !now.ok() || detail::Holds(*now, cmp, value);
+      },
+      [&] { return DescribeWait(world, word, last_seen(), cmp, value); });
+  return waited.ok() ? failed : waited;
+}
+
+/// `use(word, value)` with both of the type that the two numbers say.
+template <typename Use>
+Status AsTyped(const void* word, int bytes, bool is_signed, std::uint64_t value, Use use) {
+  if (bytes == 4) {
+    return is_signed
+               ? use(static_cast<const std::int32_t*>(word), static_cast<std::int32_t>(value))
+               : use(static_cast<const std::uint32_t*>(word), static_cast<std::uint32_t>(value));
+  }
+  return is_signed ? use(static_cast<const std::int64_t*>(word), static_cast<std::int64_t>(value))
+                   : use(static_cast<const std::uint64_t*>(word), value);
 }
 
 }  // namespace
 
+std::string_view CmpName(Cmp cmp) {
+  switch (cmp) {
+    case Cmp::kEq: return "==";
+    case Cmp::kNe: return "!=";
+    case Cmp::kGt: return ">";
+    case Cmp::kGe: return ">=";
+    case Cmp::kLt: return "<";
+    case Cmp::kLe: return "<=";
+  }
+  return "?";
+}
+
 namespace detail {
 
 std::byte* MappedPointer(const void* address, std::size_t bytes, int pe, const char* what) {
-  World* world = nullptr;
-  return Find(address, bytes, pe, what, &world);
+  std::byte* pointer = nullptr;
+  OnWorld(what, [&](const World& world) -> Status {
+    MORI_ASSIGN_OR_RETURN(pointer, FindMapped(world, address, bytes, pe));
+    return Status();
+  });
+  return pointer;
 }
 
 int SlowPut(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
-  World* world = nullptr;
-  std::byte* to = Find(dest, bytes, pe, what, &world);
-  return to == nullptr ? LastCode()
-                       : Report(what, After(*world, world->runtime().Copy(to, source, bytes)));
+  return OnWorld(what, [&](const World& world) -> Status {
+    MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
+    return After(world, world.runtime().Copy(to, source, bytes));
+  });
 }
 
 int SlowGet(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
-  World* world = nullptr;
-  const std::byte* from = Find(source, bytes, pe, what, &world);
-  return from == nullptr ? LastCode()
-                         : Report(what, After(*world, world->runtime().Copy(dest, from, bytes)));
+  return OnWorld(what, [&](const World& world) -> Status {
+    MORI_ASSIGN_OR_RETURN(const std::byte* from, FindMapped(world, source, bytes, pe));
+    return After(world, world.runtime().Copy(dest, from, bytes));
+  });
+}
+
+int SlowWaitFor(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value,
+                std::uint64_t* seen) {
+  return OnWorld("shmem_wait_until", [&](const World& world) -> Status {
+    MORI_RETURN_IF_ERROR(CheckCmp(cmp));
+    MORI_RETURN_IF_ERROR(shmem::CheckWord(ivar, static_cast<std::uint64_t>(bytes)));
+    return AsTyped(ivar, bytes, is_signed, value, [&](const auto* word, auto wanted) {
+      return AwaitWord(world, word, cmp, wanted, seen);
+    });
+  });
 }
 
 int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value) {
-  const World* world = Registry::Instance().Current();
-  if (world == nullptr) {
-    return Report("shmem_wait_until", Registry::Instance().NoWorld());
-  }
-  Status status;
-  if (bytes == 4) {
-    status = is_signed ? WaitForBits<std::int32_t>(*world, ivar, cmp, value)
-                       : WaitForBits<std::uint32_t>(*world, ivar, cmp, value);
-  } else {
-    status = is_signed ? WaitForBits<std::int64_t>(*world, ivar, cmp, value)
-                       : WaitForBits<std::uint64_t>(*world, ivar, cmp, value);
-  }
-  return Report("shmem_wait_until", status);
+  std::uint64_t seen = 0;
+  return SlowWaitFor(ivar, bytes, is_signed, cmp, value, &seen);
+}
+
+bool SlowTest(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value) {
+  bool holds = false;
+  OnWorld("shmem_test", [&](const World& world) -> Status {
+    MORI_RETURN_IF_ERROR(CheckCmp(cmp));
+    MORI_RETURN_IF_ERROR(shmem::CheckWord(ivar, static_cast<std::uint64_t>(bytes)));
+    return AsTyped(ivar, bytes, is_signed, value, [&](const auto* word, auto wanted) -> Status {
+      MORI_ASSIGN_OR_RETURN(const auto now, Read(world, word));
+      holds = Holds(now, cmp, wanted);
+      return Status();
+    });
+  });
+  return holds;
+}
+
+std::uint64_t SlowRead(const void* ivar, int bytes, const char* what) {
+  std::uint64_t bits = 0;
+  OnWorld(what, [&](const World& world) -> Status {
+    MORI_RETURN_IF_ERROR(shmem::CheckWord(ivar, static_cast<std::uint64_t>(bytes)));
+    return AsTyped(ivar, bytes, false, 0, [&](const auto* word, auto) -> Status {
+      MORI_ASSIGN_OR_RETURN(bits, Read(world, word));
+      return Status();
+    });
+  });
+  return bits;
+}
+
+int SlowOrder(const char* what) {
+  return OnWorld(what, [](const World&) { return Status(); });
 }
 
 int SlowAtomic(AtomicOp op, const void* address, int bytes, std::uint64_t value,
                std::uint64_t expected, int pe, const char* what, std::uint64_t* found) {
   *found = 0;
-  const World* world = FindWorld(what);
-  if (world == nullptr) return LastCode();
   const auto width = static_cast<std::uint64_t>(bytes);
-  return Report(what, [&]() -> Status {
+  return OnWorld(what, [&](const World& world) -> Status {
     MORI_RETURN_IF_ERROR(shmem::CheckWord(address, width));
-    MORI_ASSIGN_OR_RETURN(std::byte * word, FindMapped(*world, address, width, pe));
+    MORI_ASSIGN_OR_RETURN(std::byte * word, FindMapped(world, address, width, pe));
     if (op != AtomicOp::kFetch && op != AtomicOp::kSet)
-      MORI_RETURN_IF_ERROR(world->CheckAtomicsOf(pe));
-    MORI_ASSIGN_OR_RETURN(*found, DoAtomic(*world, op, word, bytes, value, expected));
-    return After(*world, Status());
-  }());
+      MORI_RETURN_IF_ERROR(world.CheckAtomicsOf(pe));
+    MORI_ASSIGN_OR_RETURN(*found, DoAtomic(world, op, word, bytes, value, expected));
+    return After(world, Status());
+  });
 }
 
 int CheckWord(const void* address, int bytes, int pe, const char* what) {
-  const World* world = FindWorld(what);
-  if (world == nullptr) return LastCode();
   const auto width = static_cast<std::uint64_t>(bytes);
-  const Status aligned = shmem::CheckWord(address, width);
-  return Report(what, aligned.ok() ? FindMapped(*world, address, width, pe).status() : aligned);
+  return OnWorld(what, [&](const World& world) -> Status {
+    MORI_RETURN_IF_ERROR(shmem::CheckWord(address, width));
+    return FindMapped(world, address, width, pe).status();
+  });
 }
 
 int SlowPutSignal(void* dest, const void* source, std::size_t bytes, std::uint64_t* sig_addr,
                   std::uint64_t signal, SignalOp op, int pe) {
-  constexpr const char* kName = "shmem_putmem_signal";
-  const World* world = FindWorld(kName);
-  if (world == nullptr) return LastCode();
-  return Report(kName, [&]() -> Status {
+  return OnWorld("shmem_putmem_signal", [&](const World& world) -> Status {
+    MORI_RETURN_IF_ERROR(CheckSignalOp(op));
     MORI_RETURN_IF_ERROR(shmem::CheckWord(sig_addr, sizeof signal));
-    if (op == SignalOp::kAdd) MORI_RETURN_IF_ERROR(world->CheckAtomicsOf(pe));
-    MORI_ASSIGN_OR_RETURN(std::byte * word, FindMapped(*world, sig_addr, sizeof signal, pe));
-    MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(*world, dest, bytes, pe));
-    MORI_RETURN_IF_ERROR(world->runtime().Copy(to, source, bytes));
-    const Status signalled =
-        DoAtomic(*world, op == SignalOp::kSet ? AtomicOp::kSet : AtomicOp::kFetchAdd, word,
-                 sizeof signal, signal, 0)
-            .status();
-    return After(*world, signalled);
-  }());
-}
-
-std::uint64_t SlowRead(const void* ivar, int bytes, const char* what) {
-  const World* world = FindWorld(what);
-  if (world == nullptr) return 0;
-  std::uint64_t bits = 0;
-  Status status;
-  if (bytes == 4) {
-    const auto word = Read(*world, static_cast<const std::uint32_t*>(ivar));
-    status = word.status();
-    if (word.ok()) bits = *word;
-  } else {
-    const auto word = Read(*world, static_cast<const std::uint64_t*>(ivar));
-    status = word.status();
-    if (word.ok()) bits = *word;
-  }
-  Report(what, status);
-  return bits;
+    if (op == SignalOp::kAdd) MORI_RETURN_IF_ERROR(world.CheckAtomicsOf(pe));
+    MORI_ASSIGN_OR_RETURN(std::byte * word, FindMapped(world, sig_addr, sizeof signal, pe));
+    MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
+    MORI_RETURN_IF_ERROR(world.runtime().Copy(to, source, bytes));
+    return After(world, DoAtomic(world, op == SignalOp::kSet ? AtomicOp::kSet : AtomicOp::kFetchAdd,
+                                 word, sizeof signal, signal, 0)
+                            .status());
+  });
 }
 
 }  // namespace detail

@@ -4,6 +4,7 @@
 
 #include "base/log.hpp"
 #include "mori/shmem/types.hpp"
+#include "shmem/registry.hpp"
 
 namespace mori::shmem {
 
@@ -67,6 +68,7 @@ void LinkedStates::SetPending() {
 }
 
 void LinkedStates::Add(detail::LinkedState* state) {
+  if (Registry::IsForkedChild()) return;  // nor can anybody give the lock back there
   const std::lock_guard lock(mutex_);
   states_.push_back(state);
   // The kernels of the unit may be registered after this constructor: later, then.
@@ -75,6 +77,7 @@ void LinkedStates::Add(detail::LinkedState* state) {
 }
 
 void LinkedStates::Remove(detail::LinkedState* state) {
+  if (Registry::IsForkedChild()) return;
   std::unique_lock lock(mutex_);
   std::erase(states_, state);
   SetPending();

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "base/log.hpp"
+#include "base/unique_fd.hpp"
 #include "bootstrap/rendezvous.hpp"
 
 namespace mori::shmem {
@@ -19,7 +20,11 @@ struct Binding {
   std::uint64_t generation = 0;
   bool own = false;  ///< by this thread's init, not because the process has only one
 };
-thread_local Binding binding;
+thread_local constinit Binding binding __attribute__((tls_model("initial-exec")));
+
+/// In a forked child: the PE that its parent was; no size if it was still in init.
+int forked_from_pe = 0;
+int forked_from_size = 0;
 
 constinit const HostContext kNoContext{};
 
@@ -35,56 +40,73 @@ Registry& Registry::Instance() {
   return *registry;
 }
 
-Registry::Registry() {
-  // The locks are held across a fork, so that the child finds both tables whole.
-  ::pthread_atfork(
+/// From the load of the library on: a thread may be in any of these locks when another one forks.
+/// They are held across the fork, so that the child finds what they guard whole.
+const int Registry::kForkHandlers = [] {
+  // Its lock is taken while those below are held, and so it must be here: handlers that were
+  // registered first run last.
+  UniqueFd::WatchForks();
+  return ::pthread_atfork(
       [] {
         Instance().mutex_.lock();
         RendezvousService::Instance().BeforeFork();
+        LockLog();
       },
       [] {
+        UnlockLog();
         RendezvousService::Instance().AfterForkInParent();
         Instance().mutex_.unlock();
       },
       [] {
+        UnlockLog();
         RendezvousService::Instance().AfterForkInChild();
         Instance().AfterForkInChild();
       });
-}
+}();
 
 void Registry::AfterForkInChild() {
   for (auto& [rank, entry] : entries_) {
     if (entry.world == nullptr) continue;
     entry.world->AbandonAfterFork();
+    forked_from_pe = entry.world->my_pe();
+    forked_from_size = entry.world->n_pes();
     abandoned_.push_back(entry.world.release());
   }
+  if (binding.world != nullptr) forked_from_pe = binding.world->my_pe();
+  if (!entries_.empty() || inits_under_way_.load(std::memory_order_relaxed) > 0)
+    is_forked_child_.store(true, std::memory_order_relaxed);
   entries_.clear();
   generation.fetch_add(1, std::memory_order_acq_rel);
   binding = {};
   detail::host_context = &kNoContext;
+  SetLogPe(0, 0);
   mutex_.unlock();
 }
 
+Status Registry::ForkedChild(ErrorCode code) {
+  const std::string parent =
+      forked_from_size > 0 ? fmt::format("from PE {} of {}, which only the parent can use",
+                                         forked_from_pe, forked_from_size)
+                           : "while its parent was in init, which only the parent can complete";
+  return Error(
+      code, "this process was forked {}: start processes that use the library with exec or spawn",
+      parent);
+}
+
 Status Registry::NoWorld() {
+  if (IsForkedChild()) return ForkedChild(ErrorCode::kNotInitialized);
   const std::lock_guard lock(mutex_);
-  return abandoned_.empty()
-             ? Error(ErrorCode::kNotInitialized,
-                     "this thread has no PE: before init, or after finalize")
-             : Error(
-                   ErrorCode::kNotInitialized,
-                   "this process was forked from PE {} of {}, which only the parent can use: start "
-                   "processes that use the library with exec or spawn",
-                   abandoned_[0]->my_pe(), abandoned_[0]->n_pes());
+  if (threads_are_pes_ && !entries_.empty()) {
+    return Error(ErrorCode::kNotInitialized,
+                 "this thread has no PE: this process has several, and only a thread that ran an "
+                 "init is one");
+  }
+  return Error(ErrorCode::kNotInitialized, "this thread has no PE: before init, or after finalize");
 }
 
 std::optional<Status> Registry::Claim(std::unique_lock<std::mutex>* lock,
                                       const RendezvousName& name, int rank, int size) {
-  if (!abandoned_.empty()) {
-    return Error(ErrorCode::kUnsupported,
-                 "this process was forked from PE {} of {} and cannot become a PE: start it with "
-                 "exec or spawn",
-                 abandoned_[0]->my_pe(), abandoned_[0]->n_pes());
-  }
+  if (IsForkedChild()) return ForkedChild(ErrorCode::kUnsupported);
   for (;;) {
     const auto existing = entries_.find(rank);
     if (entries_.empty()) break;
@@ -118,7 +140,7 @@ std::optional<Status> Registry::Claim(std::unique_lock<std::mutex>* lock,
   }
   name_ = name;
   size_ = size;
-  several_ = !entries_.empty();
+  if (entries_.empty()) threads_are_pes_ = false;
   entries_[rank] = {};
   return std::nullopt;
 }
@@ -130,6 +152,15 @@ void Registry::Bind(World* world) {
   binding = {world, world->id(), now, true};
   SetLogPe(world->my_pe(), world->n_pes());
   detail::host_context = world->context();
+}
+
+Lease Registry::Enter() {
+  while (World* world = Current()) {
+    Lease lease = Lease::Take(world);
+    // Sequentially consistent: see Lease::Take().
+    if (binding.generation == generation.load(std::memory_order_seq_cst)) return lease;
+  }
+  return {};
 }
 
 World* Registry::Current() {
@@ -148,7 +179,7 @@ World* Registry::Resolve() {
     if (binding.own && entry.world->id() == binding.world_id) {
       found = entry.world.get();
       own = true;
-    } else if (found == nullptr && !several_) {
+    } else if (found == nullptr && !threads_are_pes_) {
       found = entry.world.get();
     }
   }
@@ -159,15 +190,21 @@ World* Registry::Resolve() {
 }
 
 std::unique_ptr<World> Registry::Remove() {
-  const std::lock_guard lock(mutex_);
-  World* current = Resolve();
-  if (current == nullptr) return nullptr;
-  const auto entry = entries_.find(current->my_pe());
-  std::unique_ptr<World> world = std::move(entry->second.world);
-  entries_.erase(entry);
-  generation.fetch_add(1, std::memory_order_acq_rel);
-  binding = {};
-  detail::host_context = &kNoContext;
+  if (IsForkedChild()) return nullptr;
+  std::unique_ptr<World> world;
+  {
+    const std::lock_guard lock(mutex_);
+    World* current = Resolve();
+    if (current == nullptr) return nullptr;
+    const auto entry = entries_.find(current->my_pe());
+    world = std::move(entry->second.world);
+    entries_.erase(entry);
+    generation.fetch_add(1, std::memory_order_seq_cst);  // see Lease::Take()
+    binding = {};
+    detail::host_context = &kNoContext;
+  }
+  world->StartClosing();
+  Lease::AwaitReturn(world.get());
   return world;
 }
 

@@ -1,6 +1,8 @@
 // The worlds of this process, and which one a thread means.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -9,6 +11,7 @@
 #include <set>
 
 #include "bootstrap/unique_id.hpp"
+#include "shmem/lease.hpp"
 #include "shmem/world.hpp"
 
 namespace mori::shmem {
@@ -28,21 +31,40 @@ class Registry {
   template <typename Create>
   Status Init(const RendezvousName& name, int rank, int size, Create create);
 
-  /// The calling thread's world; null if it has none. Fast: no lock once a thread is bound.
-  World* Current();
+  /// The calling thread's world, for one call; of no world if it has none. Fast: no lock once a
+  /// thread is bound.
+  Lease Enter();
 
-  /// Takes the calling thread's world away; null if it has none. The caller ends it.
+  /// Takes the calling thread's world away; null if it has none. Waits for other threads' calls in
+  /// it, whose waits end with an error. The caller ends it.
   std::unique_ptr<World> Remove();
 
-  /// Why `Current()` gave null.
+  /// Why `Enter()` gave no world. Takes no lock in a forked child.
   Status NoWorld();
+
+  /// While it lives, a child that is forked cannot use the library: the locks of an init may be
+  /// held there by a thread that is not.
+  class InitUnderWay {
+   public:
+    InitUnderWay() { inits_under_way_.fetch_add(1, std::memory_order_relaxed); }
+    InitUnderWay(const InitUnderWay&) = delete;
+    InitUnderWay& operator=(const InitUnderWay&) = delete;
+    ~InitUnderWay() { inits_under_way_.fetch_sub(1, std::memory_order_relaxed); }
+  };
+
+  /// Whether this process was forked from one that had a PE or was becoming one. Every public call
+  /// looks at this before it takes any lock.
+  static bool IsForkedChild() { return is_forked_child_.load(std::memory_order_relaxed); }
+  /// What calls in such a child return.
+  static Status ForkedChild(ErrorCode code);
 
  private:
   struct Entry {
     std::unique_ptr<World> world;  ///< null while `Init()` is at work on it
   };
 
-  Registry();
+  Registry() = default;
+  static const int kForkHandlers;
   void AfterForkInChild();
 
   /// The outcome if there is nothing to create; nothing if the caller is to create the world now.
@@ -53,13 +75,20 @@ class Registry {
   void Bind(World* world);
   /// Finds the calling thread's world again after worlds have come or gone. Needs the lock.
   World* Resolve();
+  /// The calling thread's world; null if it has none.
+  World* Current();
+
+  // Relaxed, both: they are read in a child, which has one thread, or by the thread that wrote.
+  static inline std::atomic<bool> is_forked_child_{false};
+  static inline std::atomic<int> inits_under_way_{0};
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int, Entry> entries_;  ///< by rank
   RendezvousName name_{};         ///< of `entries_`, unless empty
   int size_ = 0;
-  bool several_ = false;  ///< more than one world since there was none: only bound threads have one
+  bool threads_are_pes_ =
+      false;  ///< more than one world since there was none: only bound threads have one
   std::set<std::pair<RendezvousName, int>> spent_;
   std::vector<World*>
       abandoned_;  ///< of the process this one was forked from: never destroyed here
@@ -67,12 +96,15 @@ class Registry {
 
 template <typename Create>
 Status Registry::Init(const RendezvousName& name, int rank, int size, Create create) {
+  const InitUnderWay under_way;
   std::unique_lock lock(mutex_);
   if (auto settled = Claim(&lock, name, rank, size)) return *settled;
   lock.unlock();
   Result<std::unique_ptr<World>> made = create();
   lock.lock();
   if (made.ok()) {
+    if (std::ranges::any_of(entries_, [](const auto& one) { return one.second.world != nullptr; }))
+      threads_are_pes_ = true;
     entries_[rank].world = std::move(*made);
     Bind(entries_[rank].world.get());
   } else {

@@ -1,17 +1,16 @@
 // The public host functions: each finds its world, makes one call, and reports what went wrong.
 #include "mori/shmem/shmem_api.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/log.hpp"
 #include "base/standard_descriptors.hpp"
 #include "base/text.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "shmem/edge.hpp"
 #include "shmem/info.hpp"
-#include "shmem/last_error.hpp"
 #include "shmem/launch.hpp"
-#include "shmem/linked_states.hpp"
-#include "shmem/registry.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -62,15 +61,6 @@ Status Init(int rank, int size, const UniqueId& id) {
   });
 }
 
-/// `call` on the thread's world, or the error of having none.
-template <typename Call>
-int OnWorld(const char* name, Call call) {
-  Log(LogLevel::kTrace, "{}", name);
-  LinkedStates::Instance().Retry();
-  World* world = Registry::Instance().Current();
-  return Report(name, world != nullptr ? call(*world) : Registry::Instance().NoWorld());
-}
-
 void* Malloc(const char* name, std::size_t alignment, std::size_t bytes, unsigned flags) {
   void* block = nullptr;
   OnWorld(name, [&](World& world) {
@@ -91,12 +81,13 @@ int ShmemGetUniqueId(UniqueId* id) {
     MORI_ASSIGN_OR_RETURN(*id, RendezvousService::Instance().Open(config));
     return Status();
   };
-  return Report("shmem_get_unique_id", open());
+  return Reported("shmem_get_unique_id", open);
 }
 
 int ShmemInitAttr(InitFlag flag, int rank, int world_size, const UniqueId& id) {
   constexpr const char* kName = "shmem_init_attr";
-  if (flag == MORI_SHMEM_INIT_WITH_UNIQUEID) return Report(kName, Init(rank, world_size, id));
+  if (flag == MORI_SHMEM_INIT_WITH_UNIQUEID)
+    return Reported(kName, [&] { return Init(rank, world_size, id); });
   return Report(
       kName,
       Error(
@@ -107,30 +98,36 @@ int ShmemInitAttr(InitFlag flag, int rank, int world_size, const UniqueId& id) {
 }
 
 int ShmemInit() {
-  OccupyStandardDescriptors();
-  // One thread finds out who we are; others that come meanwhile then find the world.
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
   const auto init = []() -> Status {
-    if (Registry::Instance().Current() != nullptr) return Status();
+    if (Registry::IsForkedChild()) return Registry::ForkedChild(ErrorCode::kUnsupported);
+    const Registry::InitUnderWay under_way;
+    OccupyStandardDescriptors();
+    // One thread finds out who we are; others that come meanwhile then find the world.
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    if (Registry::Instance().Enter()) return Status();
     MORI_ASSIGN_OR_RETURN(const Launch launch, FindLaunch());
     return Init(launch.rank, launch.size, launch.id);
   };
-  return Report("shmem_init", init());
+  return Reported("shmem_init", init);
 }
 
 int ShmemFinalize() {
-  std::unique_ptr<World> world = Registry::Instance().Remove();
-  if (world == nullptr) return Report("shmem_finalize", Registry::Instance().NoWorld());
-  const Status left = world->Finalize();
-  world.reset();
-  RendezvousService::Instance().Reap();
-  const int code = Report("shmem_finalize", left);
+  const int code = Reported("shmem_finalize", []() -> Status {
+    std::unique_ptr<World> world = Registry::Instance().Remove();
+    if (world == nullptr) return Registry::Instance().NoWorld();
+    Status left = world->Finalize();
+    world.reset();
+    RendezvousService::Instance().Reap();
+    return left;
+  });
   SetLogPe(0, 0);
   return code;
 }
 
-bool ShmemInitialized() { return Registry::Instance().Current() != nullptr; }
+bool ShmemInitialized() {
+  return !Registry::IsForkedChild() && static_cast<bool>(Registry::Instance().Enter());
+}
 
 int ShmemMyPe() {
   int pe = -1;
@@ -203,7 +200,11 @@ void* ShmemRetainMemory(const void* ptr) {
   return handle;
 }
 
-void ShmemReleaseMemory(void* handle) { delete static_cast<std::shared_ptr<const void>*>(handle); }
+void ShmemReleaseMemory(void* handle) {
+  // What the parent retained is the child's to leave alone: a thread that is not there may hold the
+  // locks of that memory.
+  if (!Registry::IsForkedChild()) delete static_cast<std::shared_ptr<const void>*>(handle);
+}
 
 namespace {
 
@@ -226,6 +227,7 @@ void* ShmemOwnBlock(void* ptr) {
 }
 
 void ShmemDropBlock(void* handle) {
+  if (Registry::IsForkedChild()) return;  // as above
   const std::unique_ptr<OwnedBlock> block(static_cast<OwnedBlock*>(handle));
   if (block != nullptr) block->box->Drop(block->offset, block->token);
 }
@@ -252,6 +254,21 @@ int ShmemBarrierAll() {
   return OnWorld("shmem_barrier_all", [](World& world) { return world.BarrierAll(); });
 }
 
+int ShmemLatePes(int* pes, int capacity) {
+  int count = -1;
+  OnWorld("shmem_late_pes", [&](const World& world) -> Status {
+    if (capacity < 0 || (pes == nullptr && capacity > 0)) {
+      return Error(ErrorCode::kInvalidArgument, "no room for {} PEs at {}", capacity,
+                   static_cast<const void*>(pes));
+    }
+    const std::vector<int> late = world.peers().LateOrLost();
+    count = static_cast<int>(late.size());
+    std::copy_n(late.begin(), std::min(count, capacity), pes);
+    return Status();
+  });
+  return count;
+}
+
 int ShmemModuleInit(void* module) {
   return OnWorld("shmem_module_init", [&](const World& world) { return world.InitModule(module); });
 }
@@ -267,8 +284,8 @@ const char* ShmemErrorName(int code) { return ErrorCodeName(static_cast<ErrorCod
 const char* ShmemVersion() { return MORI_SHMEM_VERSION; }
 
 std::string ShmemInfo() {
-  return LibraryInfo() + "\n" + SetVariablesInfo() + "\n" +
-         WorldInfo(Registry::Instance().Current());
+  const Lease world = Registry::IsForkedChild() ? Lease() : Registry::Instance().Enter();
+  return LibraryInfo() + "\n" + SetVariablesInfo() + "\n" + WorldInfo(world.get());
 }
 
 }  // namespace mori::shmem

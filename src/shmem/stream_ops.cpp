@@ -1,9 +1,7 @@
 // The public calls on streams: each checks its arguments, and hands them to the PE's streams.
 #include "mori/shmem/stream_ops.hpp"
 
-#include "shmem/last_error.hpp"
-#include "shmem/linked_states.hpp"
-#include "shmem/registry.hpp"
+#include "shmem/edge.hpp"
 #include "shmem/symmetric_address.hpp"
 
 namespace mori::shmem {
@@ -12,14 +10,15 @@ namespace {
 /// `call(world, streams)` for the calling thread's PE.
 template <typename Call>
 int OnStreams(const char* name, void* stream, Call call) {
-  LinkedStates::Instance().Retry(stream);
-  World* world = Registry::Instance().Current();
-  if (world == nullptr) return Report(name, Registry::Instance().NoWorld());
-  const auto streams = world->streams();
-  if (!streams.ok()) return Report(name, streams.status());
-  // Made all the same: the others may be in the same collective.
-  const Status made = call(*world, **streams);
-  return Report(name, made.ok() ? world->Fault() : made);
+  return OnWorld(
+      name,
+      [&](const World& world) -> Status {
+        MORI_ASSIGN_OR_RETURN(Streams * streams, world.streams());
+        // Made all the same: the others may be in the same collective.
+        const Status made = call(world, *streams);
+        return made.ok() ? world.Fault() : made;
+      },
+      stream);
 }
 
 Status CheckRange(const World& world, const void* address, std::uint64_t bytes) {
@@ -27,10 +26,7 @@ Status CheckRange(const World& world, const void* address, std::uint64_t bytes) 
 }
 
 Status CheckSignal(const World& world, const std::uint64_t* sig_addr, SignalOp op, int pe) {
-  if (op != SignalOp::kSet && op != SignalOp::kAdd) {
-    return Error(ErrorCode::kInvalidArgument, "signal operation {} is unknown: 0 set, 1 add",
-                 static_cast<int>(op));
-  }
+  MORI_RETURN_IF_ERROR(CheckSignalOp(op));
   MORI_RETURN_IF_ERROR(CheckWord(sig_addr, sizeof *sig_addr));
   MORI_RETURN_IF_ERROR(FindMapped(world, sig_addr, sizeof *sig_addr, pe).status());
   return op == SignalOp::kAdd ? world.CheckAtomicsOf(pe) : Status();
@@ -89,10 +85,7 @@ int ShmemSignalWaitUntilOnStream(const std::uint64_t* sig_addr, Cmp cmp, std::ui
                                  void* stream) {
   return OnStreams("shmem_signal_wait_until_on_stream", stream,
                    [&](const World& world, Streams& streams) -> Status {
-                     if (static_cast<int>(cmp) < 0 || cmp > Cmp::kLe) {
-                       return Error(ErrorCode::kInvalidArgument, "comparison {} is unknown: 0 to 5",
-                                    static_cast<int>(cmp));
-                     }
+                     MORI_RETURN_IF_ERROR(CheckCmp(cmp));
                      MORI_RETURN_IF_ERROR(CheckWord(sig_addr, sizeof *sig_addr));
                      MORI_RETURN_IF_ERROR(CheckRange(world, sig_addr, sizeof *sig_addr));
                      return streams.Wait(sig_addr, cmp, value, stream);

@@ -1,4 +1,4 @@
-// Checks of what callers name: PEs, symmetric addresses, words.
+// Checks of what callers name: PEs, symmetric addresses, words, what to do with them.
 #pragma once
 
 #include "shmem/world.hpp"
@@ -12,5 +12,9 @@ Status CheckPe(const World& world, int pe);
 Result<std::byte*> FindMapped(const World& world, const void* address, std::uint64_t bytes, int pe);
 /// @return kInvalidArgument unless the address is a multiple of `bytes`
 Status CheckWord(const void* address, std::uint64_t bytes);
+/// @return kInvalidArgument for a number that is no comparison
+Status CheckCmp(Cmp cmp);
+/// @return kInvalidArgument for a number that is no operation on a signal
+Status CheckSignalOp(SignalOp op);
 
 }  // namespace mori::shmem

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 
 #include "base/fault_point.hpp"
@@ -17,60 +16,11 @@
 namespace mori::shmem {
 namespace {
 
-using Settings = std::vector<std::pair<std::string, std::string>>;
-
-constexpr std::size_t kMaxText = 1024;
 /// How long what is left of a world waits for its device.
 constexpr std::chrono::milliseconds kPatienceAtEnd{1000};
 
 /// Of a free, in place of `third`: a stream of the PE is not done, so that nobody may free.
 constexpr std::uint64_t kInUse = 2;
-
-/// What all PEs must have alike.
-Settings SettingsOf(const Config& config, const DeviceRuntime& runtime) {
-  const std::string heap_size = FormatExactByteSize(HeapBytes(config, runtime));
-  return {{"MORI_SHMEM_BACKEND", std::string(BackendName(runtime.backend()))},  // others follow it
-          {"MORI_SHMEM_MODE", std::string(HeapModeName(config.heap_mode))},
-          {"MORI_SHMEM_HEAP_SIZE",
-           config.heap_bytes ? heap_size : heap_size + " (not set: the memory of the device)"},
-          {"MORI_SHMEM_VMM_CHUNK_SIZE", FormatExactByteSize(ChunkBytes(config, runtime))},
-          {"the granularity of memory", FormatExactByteSize(runtime.GranularityBytes())},
-          {"MORI_SHMEM_HEAP_TYPE", std::string(HeapTypeName(config.heap_type))},
-          {"MORI_SHMEM_GPU_SHARING", std::string(GpuSharingName(runtime.sharing()))},
-          {"MORI_NUM_QP_PER_PE", std::to_string(config.num_qp_per_pe)},
-          {"MORI_ENABLE_RAIL_ONLY", config.enable_rail_only ? "1" : "0"},
-          {"MORI_DISABLE_P2P", config.disable_p2p ? "1" : "0"}};
-}
-
-Bytes EncodePeInfo(const PeInfo& info) {
-  ByteWriter writer;
-  writer.Text(info.host).Int(info.process_id).Text(info.node_id).Text(info.device);
-  writer.Int(info.multiprocessors);
-  writer.Raw(info.token);
-  writer.Int(static_cast<std::uint32_t>(info.settings.size()));
-  for (const auto& [name, value] : info.settings) writer.Text(name).Text(value);
-  return writer.Take();
-}
-
-Result<PeInfo> DecodePeInfo(int pe, ByteView bytes) {
-  ByteReader reader(bytes);
-  PeInfo info;
-  info.pe = pe;
-  info.host = reader.Text(kMaxText);
-  info.process_id = reader.Int<std::uint32_t>();
-  info.node_id = reader.Text(kMaxText);
-  info.device = reader.Text(kMaxText);
-  info.multiprocessors = reader.Int<std::uint32_t>();
-  std::ranges::copy(reader.Raw(info.token.size()), info.token.begin());
-  const auto count = reader.Int<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
-    std::string name = reader.Text(kMaxText);
-    info.settings.emplace_back(std::move(name), reader.Text(kMaxText));
-  }
-  if (!reader.AtEnd())
-    return Error(ErrorCode::kMismatch, "what PE {} says of itself is malformed", pe);
-  return info;
-}
 
 std::string DescribeProposal(const Proposal& proposal) {
   switch (proposal.call) {
@@ -79,6 +29,7 @@ std::string DescribeProposal(const Proposal& proposal) {
       return fmt::format("an allocation of {} bytes, alignment {}, flags {:#x}", proposal.first,
                          proposal.second, proposal.third);
     case Proposal::Call::kOutcome: return "the end of an exchange of memory";
+    case Proposal::Call::kFinalize: return "finalize()";
     case Proposal::Call::kFree:
       if (proposal.third == 1) return "a free of null";
       return proposal.second == 0
@@ -95,16 +46,6 @@ std::string PeList(const std::vector<int>& pes) {
   return text;
 }
 
-/// Contexts of all worlds ever: inline operations of any thread may look at one after its world is
-/// gone.
-HostContext* NewContext() {
-  static auto* const mutex = new std::mutex;
-  static auto* const contexts = new std::vector<std::unique_ptr<HostContext>>;
-  const std::lock_guard lock(*mutex);
-  contexts->push_back(std::make_unique<HostContext>());
-  return contexts->back().get();
-}
-
 std::uint64_t NextWorldId() {
   static std::atomic<std::uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
@@ -112,15 +53,32 @@ std::uint64_t NextWorldId() {
 
 }  // namespace
 
+/// What inline operations read. Of all worlds ever: a thread may look at it after its world is
+/// gone, or be in the middle of looking when it goes.
+struct World::Published {
+  HostContext context{};
+  std::vector<std::byte*> bases;  ///< behind `context.peer_bases`
+
+  static Published* Make() {
+    static auto* const mutex = new std::mutex;
+    static auto* const all = new std::vector<std::unique_ptr<Published>>;
+    const std::lock_guard lock(*mutex);
+    all->push_back(std::make_unique<Published>());
+    return all->back().get();
+  }
+};
+
 World::World(Config config, int rank, int size)
     : id_(NextWorldId()),
       config_(std::move(config)),
       rank_(rank),
       size_(size),
-      context_(NewContext()) {}
+      published_(Published::Make()) {}
+
+const HostContext* World::context() const { return &published_->context; }
 
 World::~World() {
-  *context_ = HostContext{};
+  Unpublish();
   if (bootstrap_) bootstrap_->Observe(nullptr);
   if (runtime_ == nullptr) return;
   // What runs on the device after finalize has waited for it keeps its memory. Said by the first
@@ -187,11 +145,17 @@ Status World::Build(const Deadline& deadline) {
   FaultPoint("init: connected");
   MORI_RETURN_IF_ERROR(ExchangeInfo(listener.token(), deadline));
   FaultPoint("init: information exchanged");
-  MORI_RETURN_IF_ERROR(CheckSettings());
+  LogDebug("init: node {} has PEs {}", pes_[static_cast<std::size_t>(rank_)].node_id,
+           PeList(node_pes_));
+  MORI_RETURN_IF_ERROR(CheckSettings(pes_));
   std::vector<Peer> peers;
   for (const PeInfo& info : pes_) peers.push_back({info.pe, info.node_id, info.host});
   MORI_ASSIGN_OR_RETURN(reach_, SelectReach(config_, rank_, peers));
   MORI_RETURN_IF_ERROR(CheckLinks());
+  // The board agrees for the world: a second node would need an agreement between boards.
+  if (static_cast<int>(node_pes_.size()) != size_)
+    return Error(ErrorCode::kUnsupported, "only {} of {} PEs are on this node", node_pes_.size(),
+                 size_);
   MORI_RETURN_IF_ERROR(ShareMemory(std::move(listener), deadline));
   FaultPoint("init: memory shared");
   auto all_done = bootstrap_->AllGather({}, deadline);
@@ -207,6 +171,7 @@ Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadl
   if (mine.node_id.empty()) {
     MORI_ASSIGN_OR_RETURN(mine.node_id, BootId());
   }
+  mine.cpus = UsableCpus();
   mine.device = runtime_->Identity();
   if (runtime_->kernels() != nullptr) mine.multiprocessors = runtime_->kernels()->multiprocessors();
   mine.token = token;
@@ -220,21 +185,6 @@ Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadl
   return Status();
 }
 
-Status World::CheckSettings() const {
-  LogDebug("init: node {} has PEs {}", pes_[static_cast<std::size_t>(rank_)].node_id,
-           PeList(node_pes_));
-  const Settings& first = pes_[0].settings;
-  for (const PeInfo& other : pes_) {
-    for (std::size_t i = 0; i < first.size() && i < other.settings.size(); ++i) {
-      if (first[i] == other.settings[i]) continue;
-      return Error(ErrorCode::kMismatch,
-                   "{} must be the same on all PEs: PE 0 has {}, PE {} has {}", first[i].first,
-                   first[i].second, other.pe, other.settings[i].second);
-    }
-  }
-  return Status();
-}
-
 Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
   const auto self = std::find(node_pes_.begin(), node_pes_.end(), rank_);
   const int index = static_cast<int>(self - node_pes_.begin());
@@ -244,15 +194,15 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
                         FdExchange::Connect(bootstrap_.get(), index, count, std::move(listener),
                                             pes_[first].token, deadline));
   FaultPoint("init: descriptors connected");
-  MORI_ASSIGN_OR_RETURN(
-      board_, Board::Create(host_runtime_.get(), fd_exchange_.get(), index, count, deadline));
-  bootstrap_->Observe([this](const Bootstrap::Loss& loss) {
-    {
-      const std::lock_guard lock(losses_mutex_);
-      losses_.emplace(loss.rank, loss.reason);
-    }
-    board_->MarkLost(loss.rank);
-  });
+  std::vector<CpuMask> cpus;
+  for (const int pe : node_pes_) cpus.push_back(pes_[static_cast<std::size_t>(pe)].cpus);
+  MORI_ASSIGN_OR_RETURN(board_, Board::Create(host_runtime_.get(), fd_exchange_.get(), index, count,
+                                              EachHasACpu(cpus), deadline));
+  std::vector<std::string> names;
+  for (const PeInfo& info : pes_) names.push_back(NameOf(info));
+  peers_ = std::make_unique<PeerWatch>(
+      PeerWatch::Parts{board_.get(), rank_, std::move(names), node_pes_, config_.wait_timeout});
+  bootstrap_->Observe([this](const Bootstrap::Loss& loss) { peers_->NoteLoss(loss); });
   runtime_->SetPatience([this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); });
   FaultPoint("init: board shared");
   LogDebug("init: descriptors and board are shared with {} PE{} of the node", count,
@@ -267,6 +217,7 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
                           DeviceState::Create(parts, *heap_, board_->first_lost_word(), deadline));
   }
   streams_ = MakeStreams();
+  WarnOfMemory();
   return Status();
 }
 
@@ -303,6 +254,19 @@ Status World::CheckAtomicsOf(int pe) const {
                pes_[static_cast<std::size_t>(pe)].device, pe, pe);
 }
 
+void World::WarnOfMemory() const {
+  // In the other modes the heap's size is a limit, and memory comes with blocks.
+  if (!runtime_->IsHostMemory() || config_.heap_mode != HeapMode::kStatic) return;
+  const std::uint64_t all = runtime_->MemoryBytes();
+  const std::uint64_t count = node_pes_.size();
+  if (rank_ != node_pes_[0] || heap_->bytes() <= all / count) return;
+  LogWarn(
+      "{} PEs with a heap of {} each can fill more than the {} of memory there are: "
+      "MORI_SHMEM_HEAP_SIZE "
+      "of at most {} fits",
+      count, FormatByteSize(heap_->bytes()), FormatByteSize(all), FormatByteSize(all / count));
+}
+
 Result<std::unique_ptr<Streams>> World::MakeStreams() {
   if (device_state_ != nullptr) {
     MORI_RETURN_IF_ERROR(device_state_->kernels().status());
@@ -314,7 +278,7 @@ Result<std::unique_ptr<Streams>> World::MakeStreams() {
   }
   return MakeHostStreams({heap_.get(), rank_, size_, [this] { return BarrierAll(); },
                           [this](const std::uint64_t* word, Cmp cmp, std::uint64_t value) {
-                            return WaitFor(*this, word, cmp, value);
+                            return WaitFor(*this, "a wait on a stream", word, cmp, value);
                           }});
 }
 
@@ -324,26 +288,14 @@ Result<Streams*> World::streams() const {
 }
 
 void World::Publish() {
-  context_->heap_base = reinterpret_cast<std::uintptr_t>(heap_->base());
+  HostContext& context = published_->context;
+  published_->bases.assign(heap_->peer_bases(), heap_->peer_bases() + size_);
+  context.peer_bases = published_->bases.data();
+  context.heap_base = reinterpret_cast<std::uintptr_t>(heap_->base());
   PublishSpan();
-  context_->peer_bases = heap_->peer_bases();
-  context_->my_pe = static_cast<std::uint32_t>(rank_);
-  context_->n_pes = static_cast<std::uint32_t>(size_);
+  context.my_pe = static_cast<std::uint32_t>(rank_);
+  context.n_pes = static_cast<std::uint32_t>(size_);
   LogStart({&config_, runtime_.get(), heap_.get(), rank_, size_, node_pes_.size()});
-}
-
-Status World::Lost(int pe) const {
-  const PeInfo& info = pes_[static_cast<std::size_t>(pe)];
-  const std::lock_guard lock(losses_mutex_);
-  const auto known = losses_.find(pe);
-  return Error(ErrorCode::kPeerLost, "PE {} (host {}, process {}) is lost: {}", pe, info.host,
-               info.process_id,
-               known != losses_.end() ? known->second : "another PE saw its connection close");
-}
-
-Status World::Health() const {
-  const int lost = board_->FirstLost();
-  return lost < 0 ? Status() : Lost(lost);
 }
 
 Status World::KeepsWaiting(std::chrono::milliseconds so_far) const {
@@ -359,7 +311,7 @@ Status World::Fault() const {
   if (!fault) return Status();
   const bool is_lost =
       fault->reason == device::FaultReason::kPeLost && fault->pe >= 0 && fault->pe < size_;
-  return is_lost ? LostInKernel(*fault, Lost(fault->pe)) : DescribeFault(*fault);
+  return is_lost ? LostInKernel(*fault, peers_->Lost(fault->pe)) : DescribeFault(*fault);
 }
 
 Status World::Dispute(const Board::Dispute& dispute, const char* call) const {
@@ -370,11 +322,30 @@ Status World::Dispute(const Board::Dispute& dispute, const char* call) const {
                DescribeProposal(dispute.differing));
 }
 
-Status World::Agree(const Proposal& proposal, const char* call) {
+Status World::WhyEnded(const Status& ended) const {
+  if (ended.code() != ErrorCode::kPeerLost) return ended;
+  const Status lost = Health();
+  const std::vector<int> late = peers_->Late();
+  if (late.empty()) return lost;
+  return Error(lost.code(), "{}, while this PE waited for PE{} {}", lost.message(),
+               late.size() == 1 ? "" : "s", PeList(late));
+}
+
+Status World::Meet(const Proposal& proposal, const char* call, bool* news,
+                   std::optional<std::chrono::milliseconds> budget, const char* variable) {
+  CallWatch watch(*peers_, call, budget, variable);
   std::optional<Board::Dispute> dispute;
+  const Status ended = board_->Agree(proposal, &dispute, news, &watch);
+  if (ended.ok()) return dispute ? Dispute(*dispute, call) : Status();
+  const Status why = WhyEnded(ended);
+  // Who gives up is lost to those that come later, and wait for it.
+  if (why.code() == ErrorCode::kTimeout) bootstrap_->Abort(why);
+  return why;
+}
+
+Status World::Agree(const Proposal& proposal, const char* call) {
   bool news = drop_box_->has_news();
-  if (!board_->Agree(proposal, &dispute, &news).ok()) return Lost(board_->FirstLost());
-  if (dispute) return Dispute(*dispute, call);
+  MORI_RETURN_IF_ERROR(Meet(proposal, call, &news, config_.wait_timeout, "MORI_SHMEM_TIMEOUT"));
   return news ? CollectDropped() : Status();
 }
 
@@ -423,10 +394,12 @@ Result<std::uint64_t> World::Own(const void* ptr) {
 }
 
 Status World::AgreeOnOutcome(const Status& mine) {
-  std::optional<Board::Dispute> dispute;
+  // Who did not see it go well proposes something else than success: a dispute, where one did.
   const Proposal proposal{Proposal::Call::kOutcome, mine.ok() ? 1u : 0u, 0, 0};
-  if (!board_->Agree(proposal, &dispute).ok()) return Lost(board_->FirstLost());
-  if (mine.ok() && !dispute) return Status();
+  const Status met = Meet(proposal, "the end of an exchange of memory", nullptr,
+                          config_.wait_timeout, "MORI_SHMEM_TIMEOUT");
+  if (!met.ok() && met.code() != ErrorCode::kMismatch) return met;
+  if (mine.ok() && met.ok()) return Status();
   MORI_ASSIGN_OR_RETURN(const auto outcomes,
                         bootstrap_->AllGather(mine.ok() ? Bytes() : EncodeStatus(mine),
                                               Deadline::After(config_.bootstrap_timeout)));
@@ -438,9 +411,8 @@ Status World::AgreeOnOutcome(const Status& mine) {
       const Status theirs = DecodeStatus(outcome);
       if (by_itself && theirs.code() == ErrorCode::kMismatch) continue;
       if (pe == rank_) return mine;
-      return Error(theirs.code(), "PE {} (host {}, process {}): {}", pe,
-                   pes_[static_cast<std::size_t>(pe)].host,
-                   pes_[static_cast<std::size_t>(pe)].process_id, theirs.message());
+      return Error(theirs.code(), "{}: {}", NameOf(pes_[static_cast<std::size_t>(pe)]),
+                   theirs.message());
     }
   }
   return Error(ErrorCode::kInternal, "PEs disagree on the outcome of a step that went well on all");
@@ -471,7 +443,20 @@ void World::PublishSpan() {
   if (!runtime_->IsHostMemory()) return;  // 0: every operation asks out of line
   // Relaxed: threads of this PE may be reading it, but they can name a new block only once they
   // were told of it.
-  __atomic_store_n(&context_->heap_bytes, heap_->span_bytes(), __ATOMIC_RELAXED);
+  __atomic_store_n(&published_->context.heap_bytes, heap_->span_bytes(), __ATOMIC_RELAXED);
+}
+
+void World::Unpublish() {
+  // Relaxed: a thread that reads them meanwhile uses an address after or while another one
+  // finalizes. The bases stay where they are.
+  __atomic_store_n(&published_->context.n_pes, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&published_->context.heap_bytes, 0, __ATOMIC_RELAXED);
+}
+
+Status World::Closing() const {
+  // Relaxed: nothing is read because of it.
+  if (!is_closing_.load(std::memory_order_relaxed)) return Status();
+  return Error(ErrorCode::kNotInitialized, "another thread has finalized this PE");
 }
 
 Result<void*> World::Malloc(std::uint64_t bytes, std::uint64_t alignment, unsigned flags,
@@ -516,15 +501,11 @@ Status World::BarrierAll() {
 }
 
 Status World::MeetToFinalize() {
-  const Status met = bootstrap_->AllGather({}, Deadline::After(config_.bootstrap_timeout)).status();
-  if (met.code() == ErrorCode::kPeerLost && board_->FirstLost() >= 0)
-    return Lost(board_->FirstLost());
-  if (met.code() == ErrorCode::kTimeout) {
-    return Error(ErrorCode::kTimeout,
-                 "not all PEs came to finalize within {:g} s (MORI_BOOTSTRAP_TIMEOUT): {}",
-                 static_cast<double>(config_.bootstrap_timeout.count()) / 1e3, met.message());
-  }
-  return met;
+  const Proposal proposal{Proposal::Call::kFinalize, 0, 0, 0};
+  if (config_.wait_timeout)
+    return Meet(proposal, "shmem_finalize", nullptr, config_.wait_timeout, "MORI_SHMEM_TIMEOUT");
+  return Meet(proposal, "shmem_finalize", nullptr, config_.bootstrap_timeout,
+              "MORI_BOOTSTRAP_TIMEOUT");
 }
 
 Status World::Finalize() {
@@ -537,20 +518,20 @@ Status World::Finalize() {
     FaultPoint("finalize: before all came");
     left = MeetToFinalize();  // nobody unmaps while another may still be reading
   }
-  *context_ = HostContext{};
+  Unpublish();
   if (left.ok() && runtime_->ChoosesAddresses()) {
     heap_->ReleasePeers();
     if (device_state_ != nullptr) device_state_->ReleasePeers();
     left = MeetToFinalize();  // nobody frees what another has open
   }
+  // Who was in another call goes on without this PE, and must not wait for it.
+  if (left.code() == ErrorCode::kMismatch) bootstrap_->Abort(left);
   bootstrap_->Observe(nullptr);
-  // Who did not come may be in another call, and wait there for this PE.
-  if (left.code() == ErrorCode::kTimeout) bootstrap_->Abort(left);
   bootstrap_->Close();
   return left.ok() ? posted : left;
 }
 
-void World::AbandonAfterFork() { *context_ = HostContext{}; }
+void World::AbandonAfterFork() { Unpublish(); }
 
 Status World::InitModule(void* module) const {
   if (device_state_ == nullptr) {
@@ -603,6 +584,9 @@ std::string World::Describe() const {
                       runtime_->DescribeHeapType(config_.heap_type));
   text += fmt::format("node     {}, PEs {}\n", pes_[static_cast<std::size_t>(rank_)].node_id,
                       PeList(node_pes_));
+  text += fmt::format("waiting  {}\n", board_->may_spin()
+                                           ? "spins first: each PE of the node can have a CPU"
+                                           : "sleeps early: PEs of the node share CPUs");
   for (const PeInfo& info : pes_) {
     text += fmt::format("reach    PE {}: {} (host {}, process {}{}{})\n", info.pe,
                         ReachName(reach_[static_cast<std::size_t>(info.pe)]), info.host,

@@ -1,6 +1,7 @@
 // All that one PE holds between init and finalize.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -17,23 +18,12 @@
 #include "node/board.hpp"
 #include "shmem/device_state.hpp"
 #include "shmem/drop_box.hpp"
+#include "shmem/pe_info.hpp"
+#include "shmem/peer_watch.hpp"
 #include "shmem/streams.hpp"
 #include "transport/transport.hpp"
 
 namespace mori::shmem {
-
-/// A PE as all others know it.
-struct PeInfo {
-  int pe = 0;
-  std::string host;
-  std::uint32_t process_id = 0;
-  std::string node_id;
-  std::string device;                 ///< as `DeviceRuntime::Identity()`
-  std::uint32_t multiprocessors = 0;  ///< of the device; 0 for the host
-  FdListener::Token token{};
-  std::vector<std::pair<std::string, std::string>>
-      settings;  ///< variables that must agree, and their values
-};
 
 /// Owns the parts in order of creation. The collective calls come from one thread of the PE at a
 /// time.
@@ -50,7 +40,7 @@ class World {
   int my_pe() const { return rank_; }
   int n_pes() const { return size_; }
   const Config& config() const { return config_; }
-  const HostContext* context() const { return context_; }
+  const HostContext* context() const;
   const Heap& heap() const { return *heap_; }
   const DeviceRuntime& runtime() const { return *runtime_; }
 
@@ -60,6 +50,11 @@ class World {
   Status Free(void* ptr);
   Status BarrierAll();
   Status Finalize();
+
+  /// Nobody finds this PE any more: waits of other threads end with an error. Thread-safe.
+  void StartClosing() { is_closing_.store(true, std::memory_order_relaxed); }
+  /// kNotInitialized once `StartClosing()` was called. Thread-safe.
+  Status Closing() const;
 
   /// Makes the live block at `ptr` an owner's, who drops it by the token in `drop_box()`. It is
   /// freed at the first collective call after all PEs' owners have dropped it. Local.
@@ -77,7 +72,8 @@ class World {
   /// PE here.
   void AbandonAfterFork();
   /// Success while no PE is known to be lost.
-  Status Health() const;
+  Status Health() const { return peers_->Health(); }
+  const PeerWatch& peers() const { return *peers_; }
   /// Why a kernel of this PE ended early, once: what every call of the host ends with that has
   /// nothing worse to say.
   Status Fault() const;
@@ -94,11 +90,16 @@ class World {
   Status Connect(const Result<Config>& config, const Rendezvous& rendezvous);
   Status Build(const Deadline& deadline);
   Status ExchangeInfo(const FdListener::Token& token, const Deadline& deadline);
-  Status CheckSettings() const;
   Status ShareMemory(FdListener listener, const Deadline& deadline);
   void Publish();
   void PublishSpan();
+  /// Inline operations find no PE from here on.
+  void Unpublish();
+  /// Meets all PEs in `call`, which must all propose the same.
   Status Agree(const Proposal& proposal, const char* call);
+  /// The same for what has a budget of its own. @param news  as `Board::Agree()`
+  Status Meet(const Proposal& proposal, const char* call, bool* news,
+              std::optional<std::chrono::milliseconds> budget, const char* variable);
   /// Collective: success if it went well on every PE, otherwise why it did not on the first.
   Status AgreeOnOutcome(const Status& mine);
   /// Frees what the owners on all PEs have dropped. Collective.
@@ -112,12 +113,15 @@ class World {
   Result<std::unique_ptr<Streams>> MakeStreams();
   /// Whether this PE's GPU reaches those of others. Warns, once, of links without atomics.
   Status CheckLinks();
+  /// Once a node, if its PEs' heaps together are more than the memory there is.
+  void WarnOfMemory() const;
   /// Returns once what this PE put on streams has happened.
   Status CompletePosted();
   /// Whether a wait for the device goes on: not if a PE is lost, or it takes too long.
   Status KeepsWaiting(std::chrono::milliseconds so_far) const;
   Status Dispute(const Board::Dispute& dispute, const char* call) const;
-  Status Lost(int pe) const;
+  /// Why a meeting ended with `ended`: who is lost and who had not come.
+  Status WhyEnded(const Status& ended) const;
 
   const std::uint64_t id_;
   const Config config_;
@@ -133,15 +137,15 @@ class World {
   std::unique_ptr<FdExchange> fd_exchange_;
   std::unique_ptr<Board> board_;
   std::set<int> without_atomics_;  ///< PEs to which the link has none
+  std::unique_ptr<PeerWatch> peers_;
   std::unique_ptr<Transport> p2p_;
   std::unique_ptr<Heap> heap_;
   std::unique_ptr<DeviceState> device_state_;  ///< null for the host, which has no kernels
   Result<std::unique_ptr<Streams>> streams_ = Status(ErrorCode::kInternal, "not made yet");
   std::shared_ptr<DropBox> drop_box_ = std::make_shared<DropBox>();
-  HostContext* context_;  ///< never freed: threads may look at it long after
-
-  mutable std::mutex losses_mutex_;
-  std::map<int, std::string> losses_;  ///< lost PEs and why, as the bootstrap told it
+  struct Published;
+  Published* published_;  ///< never freed: threads may look at it long after
+  std::atomic<bool> is_closing_{false};
 
   std::mutex buffers_mutex_;
   std::map<std::pair<std::uintptr_t, std::uint64_t>, int>

@@ -4,7 +4,9 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -25,6 +27,7 @@
 #include "base/fault_point.hpp"
 #include "bootstrap/socket.hpp"
 #include "bootstrap/unique_id.hpp"
+#include "support/forked.hpp"
 #include "support/limit.hpp"
 #include "support/run_pes.hpp"
 
@@ -233,6 +236,7 @@ TEST_P(LostIn, APeThatExitsWithoutFinalizeIsNamed) {
 TEST(Lost, KilledInFinalizeIsNamedToTheOthers) {
   auto outcomes = RunProcesses(3, [](const Pe& pe) {
     pe.Init();
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);  // nobody is in init any more
     if (pe.rank == 1) StumbleAt("finalize: before all came", DieByKill);
     PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
     PE_CHECK(std::strstr(ShmemLastError(), "PE 1 (host ") != nullptr);
@@ -242,20 +246,176 @@ TEST(Lost, KilledInFinalizeIsNamedToTheOthers) {
   EXPECT_EQ(Failures(outcomes), "");
 }
 
+/// The PEs of a run that have come to some point.
+using Counter = testing::Shared<std::atomic<int>>;
+
+void AwaitCount(const Counter& counter, int count) {
+  while (counter->load() < count) ::usleep(100);
+}
+
+std::vector<int> LatePes() {
+  int pes[16];
+  const int count = ShmemLatePes(pes, 16);
+  return {pes, pes + std::max(count, 0)};
+}
+
+/// PE 0 has looked at the word, which does not hold, when PE 1 writes it and dies.
 TEST(Lost, ASignalThatTheLostPeSentBeforeStillCounts) {
+  static const Counter waiting(0);
   const auto outcomes = RunProcesses(2, [](const Pe& pe) {
     pe.Init();
     auto* signal = static_cast<std::uint64_t*>(ShmemMalloc(8));
     *signal = 0;
     PE_CHECK_EQ(ShmemBarrierAll(), 0);
     if (pe.rank == 1) {
+      AwaitCount(waiting, 1);
       PE_CHECK_EQ(ShmemAtomicSet(signal, std::uint64_t{7}, 0), 0);
       return;  // exits without finalize
     }
-    ::usleep(50'000);
+    StumbleAt("wait: before the look for a loss", [] {
+      fault_hook = nullptr;
+      ++*waiting;
+      while (LatePes().empty()) ::usleep(100);
+    });
     PE_CHECK_EQ(ShmemWaitUntil(signal, Cmp::kEq, std::uint64_t{7}), 0);
+    PE_CHECK_EQ(ShmemWaitUntil(signal, Cmp::kEq, std::uint64_t{8}),
+                static_cast<int>(ErrorCode::kPeerLost));
   });
   EXPECT_EQ(Failures(outcomes), "");
+}
+
+TEST(Lost, TheMessageSaysWhatWasWaitedFor) {
+  static const Counter asleep(0);
+  const auto outcomes = RunProcesses(3, [](const Pe& pe) {
+    pe.Init();
+    auto* word = static_cast<std::int32_t*>(ShmemMalloc(64));
+    *word = -3;
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    if (pe.rank == 2) {
+      AwaitCount(asleep, 2);
+      DieByKill();
+    }
+    StumbleAt("board: asleep", [] {
+      fault_hook = nullptr;
+      ++*asleep;
+    });
+    PE_CHECK_EQ(ShmemBarrierAll(), static_cast<int>(ErrorCode::kPeerLost));
+    const std::string barrier = ShmemLastError();
+    PE_CHECK(barrier.find("PE 2 (host ") != std::string::npos);
+    PE_CHECK(barrier.find(", while this PE waited for PE 2") != std::string::npos);
+    PE_CHECK_EQ(ShmemWaitUntil(word, Cmp::kGe, 4), static_cast<int>(ErrorCode::kPeerLost));
+    const std::string wait = ShmemLastError();
+    PE_CHECK(wait.find("PE 2 (host ") != std::string::npos);
+    PE_CHECK(wait.find(", while the word at 0x") != std::string::npos);
+    PE_CHECK(wait.find("(heap offset 0x") != std::string::npos);
+    PE_CHECK(wait.find(" is -3, not >= 4") != std::string::npos);
+  });
+  const std::vector<Outcome> survivors(outcomes.begin(), outcomes.begin() + 2);
+  EXPECT_EQ(Failures(survivors), "");
+}
+
+// ---- late PEs
+
+TEST(Late, WhoIsWaitedForIsKnownToOtherThreads) {
+  static const Counter known(0);
+  const auto outcomes = RunProcesses(4, [](const Pe& pe) {
+    pe.Init();
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    if (pe.rank >= 2) {
+      AwaitCount(known, 2);
+      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    } else {
+      std::thread other([] {
+        while (LatePes() != std::vector<int>{2, 3}) ::usleep(100);
+        ++*known;
+      });
+      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      other.join();
+    }
+    PE_CHECK_EQ(ShmemLatePes(nullptr, 0), 0);
+    PE_CHECK_EQ(ShmemLatePes(nullptr, 1), -1);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+TEST(Late, WhoDoesNotComeIsNamedInALineAndThenInAnError) {
+  static const Counter done(0);
+  testing::Options options;
+  options.environment = {{"MORI_SHMEM_TIMEOUT", "4"}};
+  const auto body = [](const Pe& pe) {
+    pe.Init();
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    if (pe.rank == 2) AwaitCount(done, 2);
+    const int code = ShmemBarrierAll();
+    const std::string error = ShmemLastError();
+    ++*done;
+    // Who gives up first is lost to the others, with its reason.
+    PE_CHECK(code == static_cast<int>(ErrorCode::kPeerLost) ||
+             (code == static_cast<int>(ErrorCode::kTimeout) && pe.rank != 2));
+    PE_CHECK(error.find("PE 2 (host ") != std::string::npos);
+    PE_CHECK(error.find("did not come within 4 s (MORI_SHMEM_TIMEOUT)") != std::string::npos);
+    PE_CHECK_EQ(ShmemBarrierAll(), static_cast<int>(ErrorCode::kPeerLost));
+    PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
+  };
+  const auto outcomes = RunProcesses(3, body, options);
+  EXPECT_EQ(Failures(outcomes), "");
+  for (const std::size_t waiting : {0u, 1u}) {
+    const std::string& output = outcomes[waiting].output;
+    EXPECT_NE(output.find("warning: still waiting for PE 2 (host "), std::string::npos) << output;
+    EXPECT_NE(output.find(" in shmem_barrier_all, "), std::string::npos) << output;
+  }
+}
+
+TEST(Late, AWaitForAWordEndsWithWhatItIs) {
+  testing::Options options;
+  options.environment = {{"MORI_SHMEM_TIMEOUT", "0.2"}};
+  const auto body = [](const Pe& pe) {
+    pe.Init();
+    auto* word = static_cast<std::uint64_t*>(ShmemMalloc(8));
+    *word = 3;
+    PE_CHECK_EQ(ShmemWaitUntil(word, Cmp::kEq, std::uint64_t{4}),
+                static_cast<int>(ErrorCode::kTimeout));
+    const std::string error = ShmemLastError();
+    PE_CHECK(error.find("wait_until: the word at 0x") != std::string::npos);
+    PE_CHECK(error.find(" is 3, not == 4 after 0.2 s (MORI_SHMEM_TIMEOUT)") != std::string::npos);
+    PE_CHECK_EQ(ShmemFinalize(), 0);  // nobody else is concerned
+  };
+  EXPECT_EQ(Failures({testing::RunProcesses(1, body, options)}), "");
+}
+
+// ---- PEs that share a CPU
+
+/// A CPU that this process may run on, the `number`-th of them; -1 if it has fewer.
+int UsableCpu(int number) {
+  cpu_set_t set;
+  PE_CHECK_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set) && number-- == 0) return cpu;
+  }
+  return -1;
+}
+void PinTo(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  PE_CHECK_EQ(::sched_setaffinity(0, sizeof set, &set), 0);
+}
+
+TEST(Pinned, PesSpinWhereEachHasACpuOfItsOwn) {
+  for (const bool apart : {false, true}) {
+    if (apart && UsableCpu(1) < 0) GTEST_SKIP() << "this process may run on one CPU only";
+    const auto outcomes = RunProcesses(2, [&](const Pe& pe) {
+      PinTo(UsableCpu(apart ? pe.rank : 0));
+      pe.Init();
+      const std::string info = ShmemInfo();
+      PE_CHECK_EQ(info.find("waiting  spins first") != std::string::npos, apart);
+      PE_CHECK_EQ(info.find("waiting  sleeps early") != std::string::npos, !apart);
+      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      PE_CHECK_EQ(ShmemFinalize(), 0);
+    });
+    EXPECT_EQ(Failures(outcomes), "");
+  }
 }
 
 TEST(Stopped, APeThatPausesIsNoLoss) {

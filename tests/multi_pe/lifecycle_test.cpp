@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/fault_point.hpp"
 #include "support/forked.hpp"
 #include "support/run_pes.hpp"
 
@@ -224,25 +225,159 @@ TEST(Lifecycle, ExitWithoutFinalizeIsCleanAndSilent) {
   }
 }
 
-/// One waits in finalize, the other in a barrier, and neither comes to the other.
-TEST(Lifecycle, WhoGivesUpInFinalizeIsLostToWhoWaitsElsewhere) {
+TEST(Lifecycle, FinalizeAgainstABarrierIsToldToBothAtOnce) {
+  const auto body = [](const Pe& pe) {
+    pe.Init();
+    const int code = pe.rank == 1 ? ShmemFinalize() : ShmemBarrierAll();
+    PE_CHECK_EQ(code, static_cast<int>(ErrorCode::kMismatch));
+    const std::string error = ShmemLastError();
+    PE_CHECK(error.find("PE 0 made barrier_all(), PE 1 made finalize()") != std::string::npos);
+    PE_CHECK_EQ(ShmemInitialized(), pe.rank == 0);
+    if (pe.rank == 0) PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
+  };
+  for (const As as : {As::kProcesses, As::kThreads})
+    EXPECT_EQ(Failures(testing::RunAs(as, 2, body)), "");
+}
+
+/// Two wait in finalize for one that does something else, and is told that they have given up.
+TEST(Lifecycle, WhoDoesNotComeToFinalizeIsNamed) {
   testing::Options options;
   options.environment = {{"MORI_BOOTSTRAP_TIMEOUT", "1"}};
   const auto body = [](const Pe& pe) {
     pe.Init();
-    if (pe.rank == 1) {
-      PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kTimeout));
-      return;
-    }
-    PE_CHECK_EQ(ShmemBarrierAll(), static_cast<int>(ErrorCode::kPeerLost));
+    auto* never = static_cast<std::uint64_t*>(ShmemMalloc(8));
+    *never = 0;
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    const int code =
+        pe.rank == 1 ? ShmemWaitUntil(never, Cmp::kEq, std::uint64_t{1}) : ShmemFinalize();
     const std::string error = ShmemLastError();
-    PE_CHECK(error.find("PE 1 ") != std::string::npos);
-    PE_CHECK(error.find("not all PEs came to finalize within 1 s") != std::string::npos);
-    PE_CHECK(error.find("1 of 2 ranks did not come within 1 s: rank ") != std::string::npos);
-    PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
+    PE_CHECK(error.find("PE 1 (host ") != std::string::npos);
+    PE_CHECK(error.find("did not come within 1 s (MORI_BOOTSTRAP_TIMEOUT)") != std::string::npos);
+    // The one that gives up first is lost to the other.
+    PE_CHECK(code == static_cast<int>(ErrorCode::kPeerLost) ||
+             (code == static_cast<int>(ErrorCode::kTimeout) && pe.rank != 1));
+    if (pe.rank == 1) PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kPeerLost));
   };
   for (const As as : {As::kProcesses, As::kThreads})
-    EXPECT_EQ(Failures(testing::RunAs(as, 2, body, options)), "");
+    EXPECT_EQ(Failures(testing::RunAs(as, 3, body, options)), "");
+}
+
+// ---- calls of one thread while another finalizes, or forks
+
+/// Calls `condition` until it holds.
+template <typename Condition>
+void Await(Condition condition) {
+  while (!condition()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+thread_local bool is_caller = false;
+std::atomic<bool> caller_is_inside{false}, finalize_waits{false}, finalized{false};
+
+/// Keeps the caller inside of its call until finalize waits for it, or is done.
+void KeepCallerInside(const char* point) {
+  if (std::strcmp(point, "finalize: a call is in flight") == 0) finalize_waits = true;
+  if (!is_caller || std::strcmp(point, "in a call") != 0) return;
+  is_caller = false;
+  caller_is_inside = true;
+  Await([] { return finalize_waits || finalized; });
+}
+
+TEST(Lifecycle, FinalizeWaitsForTheCallsOfOtherThreads) {
+  const auto outcomes = RunProcesses(2, [](const Pe& pe) {
+    pe.Init();
+    fault_hook = KeepCallerInside;
+    int code = -1;
+    HeapStats stats{};
+    std::thread caller([&] {
+      is_caller = true;
+      code = ShmemHeapStats(&stats);
+    });
+    Await([] { return caller_is_inside.load(); });
+    const int left = ShmemFinalize();
+    finalized = true;
+    caller.join();
+    PE_CHECK_EQ(left, 0);
+    PE_CHECK(finalize_waits);
+    PE_CHECK_EQ(code, 0);
+    PE_CHECK_EQ(stats.total_bytes, std::uint64_t{8} << 20);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+TEST(Lifecycle, AWaitOfAnotherThreadEndsWhenItsPeFinalizes) {
+  const auto outcomes = RunProcesses(2, [](const Pe& pe) {
+    pe.Init();
+    auto* never = static_cast<std::uint64_t*>(ShmemMalloc(8));
+    *never = 0;
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    fault_hook = [](const char* point) {
+      if (is_caller && std::strcmp(point, "in a call") == 0) caller_is_inside = true;
+    };
+    int code = 0;
+    std::string error;
+    std::thread caller([&] {
+      is_caller = true;
+      code = ShmemWaitUntil(never, Cmp::kEq, std::uint64_t{1});
+      error = ShmemLastError();
+    });
+    Await([] { return caller_is_inside.load(); });
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+    caller.join();
+    PE_CHECK_EQ(code, static_cast<int>(ErrorCode::kNotInitialized));
+    PE_CHECK_EQ(error, "shmem_wait_until: another thread has finalized this PE");
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+/// Threads that call while the world goes and another one comes, again and again.
+TEST(Lifecycle, CallsOfOtherThreadsMeetWorldsThatComeAndGo) {
+  const auto outcomes = RunProcesses(2, [](const Pe& pe) {
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> callers;
+    ::setenv("MORI_GLOBAL_LOG_LEVEL", "ERROR", 1);
+    for (int i = 0; i < 3; ++i) {
+      callers.emplace_back([&] {
+        while (!stop) {
+          HeapStats stats{};
+          const int code = ShmemHeapStats(&stats);
+          if (code == 0) wrong += stats.total_bytes != std::uint64_t{8} << 20;
+          if (code != 0) wrong += code != static_cast<int>(ErrorCode::kNotInitialized);
+          std::this_thread::sleep_for(std::chrono::microseconds(100));
+        }
+      });
+    }
+    for (int round = 1; round <= 20; ++round) {
+      const UniqueId id = pe.FreshId(round);
+      PE_CHECK_EQ(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, pe.rank, pe.size, id), 0);
+      PE_CHECK_EQ(ShmemFinalize(), 0);
+    }
+    stop = true;
+    for (auto& caller : callers) caller.join();
+    PE_CHECK_EQ(wrong.load(), 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+TEST(Lifecycle, AFailedInitOfAnotherRankLeavesHelperThreadsTheirPe) {
+  const auto outcomes = RunProcesses(2, [](const Pe& pe) {
+    pe.Init();
+    const auto pe_of_a_helper = [] {
+      int found = -1;
+      std::thread([&] { found = ShmemMyPe(); }).join();
+      return found;
+    };
+    PE_CHECK_EQ(pe_of_a_helper(), pe.rank);
+    int code = 0;
+    std::thread([&] {
+      code = ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, 1 - pe.rank, 2, pe.id);
+    }).join();
+    PE_CHECK(code != 0);
+    PE_CHECK_EQ(pe_of_a_helper(), pe.rank);
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
 }
 
 void SuccessfulRun(const Pe& pe) {
@@ -408,6 +543,7 @@ TEST(Fork, AParentThatDiesIsNoticedAlthoughItsChildLives) {
   options.deadline = std::chrono::seconds(20);
   const auto body = [](const Pe& pe) {
     pe.Init();
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);  // nobody is in init any more
     if (pe.rank == 1) {
       if (::fork() == 0) {
         ::alarm(40);  // outlives the deadline, then goes by itself
@@ -419,6 +555,105 @@ TEST(Fork, AParentThatDiesIsNoticedAlthoughItsChildLives) {
   };
   const auto outcomes = RunProcesses(2, body, options);
   EXPECT_TRUE(outcomes[0].ok()) << outcomes[0].output;
+}
+
+/// Forks a child that runs `body`, which returns how much was wrong. @return what the child
+/// returned; -1 if it had to be ended
+template <typename ChildBody>
+int WrongInChild(ChildBody body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > end) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, &status, 0);
+      return -1;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+int Sockets() {
+  int count = 0;
+  DIR* directory = ::opendir("/proc/self/fd");
+  while (const dirent* entry = ::readdir(directory)) {
+    char target[64] = "";
+    if (::readlinkat(::dirfd(directory), entry->d_name, target, sizeof target - 1) > 0)
+      count += std::strncmp(target, "socket:", 7) == 0;
+  }
+  ::closedir(directory);
+  return count;
+}
+
+TEST(Fork, AChildHasNoSocketOfItsParents) {
+  const auto outcomes = RunProcesses(3, [](const Pe& pe) {
+    const int before = WrongInChild(Sockets);
+    pe.Init();
+    PE_CHECK(Sockets() > before);
+    PE_CHECK_EQ(WrongInChild(Sockets), before);
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+std::atomic<bool> logger_is_inside{false}, forking{false};
+
+TEST(Fork, AChildIsFreeOfALineThatAnotherThreadWasLogging) {
+  const auto outcome = testing::RunAlone([] {
+    UniqueId id{};
+    PE_CHECK_EQ(ShmemGetUniqueId(&id), 0);
+    PE_CHECK_EQ(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, 0, 1, id), 0);
+    fault_hook = [](const char* point) {
+      if (!is_caller || std::strcmp(point, "logging") != 0) return;
+      logger_is_inside = true;
+      Await([] { return forking.load(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the fork is under way
+    };
+    std::thread logger([] {
+      is_caller = true;
+      ShmemMalloc(0);  // an error, which is logged
+    });
+    Await([] { return logger_is_inside.load(); });
+    forking = true;
+    const int wrong = WrongInChild([] { return ShmemMyPe() == -1 ? 0 : 1; });
+    logger.join();
+    PE_CHECK_EQ(wrong, 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_TRUE(outcome.ok()) << outcome.output;
+}
+
+/// A thread is in an init and holds what locks an init holds.
+TEST(Fork, AChildOfAnInitThatIsUnderWayGetsErrorsThatSaySo) {
+  const auto outcome = testing::RunAlone([] {
+    fault_hook = [](const char* point) {
+      if (std::strcmp(point, "init: before the rendezvous") != 0) return;
+      caller_is_inside = true;
+      Await([] { return finalized.load(); });
+    };
+    int code = -1;
+    std::thread initializer([&] { code = ShmemInit(); });
+    Await([] { return caller_is_inside.load(); });
+    const int wrong = WrongInChild([] {
+      int count = 0;
+      count += ShmemBarrierAll() != static_cast<int>(ErrorCode::kNotInitialized);
+      count += std::strstr(ShmemLastError(), "while its parent was in init") == nullptr;
+      count += ShmemInit() != static_cast<int>(ErrorCode::kUnsupported);
+      count += ShmemInitialized();
+      count += ShmemInfo().find("not initialized") == std::string::npos;
+      return count;
+    });
+    finalized = true;
+    initializer.join();
+    PE_CHECK_EQ(wrong, 0);
+    PE_CHECK_EQ(code, 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_TRUE(outcome.ok()) << outcome.output;
 }
 
 TEST(Launch, WithoutALauncherInitMakesAWorldOfOne) {

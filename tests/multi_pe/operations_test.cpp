@@ -1,12 +1,17 @@
 // Put, get, atomics, signals and waits between PEs, as processes and as threads.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <thread>
 #include <vector>
 
+#include "base/fault_point.hpp"
+#include "support/forked.hpp"
 #include "support/run_pes.hpp"
 
 namespace mori::shmem {
@@ -145,40 +150,52 @@ TEST_P(Operations, PWritesOneElement) {
   });
 }
 
-/// Every atomic on type T, by all PEs at once on PE 0's words: the totals are exact.
+/// Every atomic on type T, by all PEs at once on PE 0's words: the totals are exact, and what each
+/// call found fits between this PE's own.
 template <typename T>
 void AtomicsAddUp(const Pe& pe) {
-  constexpr int kRounds = 500;
+  constexpr int kRounds = 501;  // odd: what is flipped each time ends flipped
+  const auto mine = static_cast<T>(1 << pe.rank);
+  const auto mine_above = static_cast<T>(256 << pe.rank);
   auto* words = Allocate<T>(8);
   std::memset(words, 0, 8 * sizeof(T));
   words[5] = static_cast<T>(-1);
   PE_CHECK_EQ(ShmemBarrierAll(), 0);
+  auto last_sum = static_cast<std::int64_t>(-1);
   for (int i = 0; i < kRounds; ++i) {
     PE_CHECK_EQ(ShmemAtomicAdd(words, T{3}, 0), 0);
     PE_CHECK_EQ(ShmemAtomicInc(words, 0), 0);
-    ShmemAtomicFetchAdd(words + 1, T{2}, 0);
-    ShmemAtomicFetchInc(words + 1, 0);
+    for (const T found :
+         {ShmemAtomicFetchAdd(words + 1, T{2}, 0), ShmemAtomicFetchInc(words + 1, 0)}) {
+      PE_CHECK(static_cast<std::int64_t>(found) > last_sum);
+      last_sum = static_cast<std::int64_t>(found);
+    }
     for (T seen = ShmemAtomicFetch(words + 2, 0);;) {  // increment by compare-swap
       const T found = ShmemAtomicCompareSwap(words + 2, seen, static_cast<T>(seen + 1), 0);
       if (found == seen) break;
       seen = found;
     }
-    PE_CHECK_EQ(ShmemAtomicXor(words + 3, static_cast<T>(1 << pe.rank), 0), 0);
-    ShmemAtomicFetchXor(words + 6, static_cast<T>(1 << pe.rank), 0);
+    PE_CHECK_EQ(ShmemAtomicXor(words + 3, mine, 0), 0);
+    const T flipped = ShmemAtomicFetchXor(words + 6, mine, 0);
+    PE_CHECK_EQ(static_cast<T>(flipped & mine), i % 2 == 0 ? T{0} : mine);
   }
-  ShmemAtomicFetchOr(words + 4, static_cast<T>(1 << pe.rank), 0);
-  PE_CHECK_EQ(ShmemAtomicOr(words + 4, static_cast<T>(256 << pe.rank), 0), 0);
-  ShmemAtomicFetchAnd(words + 5, static_cast<T>(~(T{1} << pe.rank)), 0);
-  PE_CHECK_EQ(ShmemAtomicAnd(words + 5, static_cast<T>(~(T{256} << pe.rank)), 0), 0);
+  PE_CHECK_EQ(static_cast<T>(ShmemAtomicFetchOr(words + 4, mine, 0) & mine), T{0});
+  PE_CHECK_EQ(static_cast<T>(ShmemAtomicFetchOr(words + 4, mine, 0) & mine), mine);
+  PE_CHECK_EQ(ShmemAtomicOr(words + 4, mine_above, 0), 0);
+  PE_CHECK_EQ(static_cast<T>(ShmemAtomicFetchAnd(words + 5, static_cast<T>(~mine), 0) & mine),
+              mine);
+  PE_CHECK_EQ(static_cast<T>(ShmemAtomicFetchAnd(words + 5, static_cast<T>(~mine), 0) & mine),
+              T{0});
+  PE_CHECK_EQ(ShmemAtomicAnd(words + 5, static_cast<T>(~mine_above), 0), 0);
   PE_CHECK_EQ(ShmemBarrierAll(), 0);
   const T all = static_cast<T>((1 << pe.size) - 1);
   PE_CHECK_EQ(ShmemAtomicFetch(words, 0), static_cast<T>(4 * kRounds * pe.size));
   PE_CHECK_EQ(ShmemAtomicFetch(words + 1, 0), static_cast<T>(3 * kRounds * pe.size));
   PE_CHECK_EQ(ShmemAtomicFetch(words + 2, 0), static_cast<T>(kRounds * pe.size));
-  PE_CHECK_EQ(ShmemAtomicFetch(words + 3, 0), T{0});  // an even number of flips
+  PE_CHECK_EQ(ShmemAtomicFetch(words + 3, 0), all);
   PE_CHECK_EQ(ShmemAtomicFetch(words + 4, 0), static_cast<T>(all | all << 8));
   PE_CHECK_EQ(ShmemAtomicFetch(words + 5, 0), static_cast<T>(~(all | all << 8)));
-  PE_CHECK_EQ(ShmemAtomicFetch(words + 6, 0), T{0});
+  PE_CHECK_EQ(ShmemAtomicFetch(words + 6, 0), all);
   PE_CHECK_EQ(ShmemBarrierAll(), 0);
   PE_CHECK_EQ(ShmemAtomicSet(words, static_cast<T>(pe.rank + 10), Next(pe)), 0);
   PE_CHECK_EQ(ShmemBarrierAll(), 0);
@@ -194,6 +211,94 @@ TEST_P(Operations, AtomicsOfAllTypesAddUpExactly) {
     AtomicsAddUp<std::uint32_t>(pe);
     AtomicsAddUp<std::int64_t>(pe);
     AtomicsAddUp<std::uint64_t>(pe);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+}
+
+template <typename T>
+struct AtomicRow {
+  const char* name;
+  T (*operation)(T* word);
+  T found;  ///< what it returns where the word was `kBefore`
+  T left;
+};
+
+/// Bits in every byte, the sign among them.
+template <typename T>
+constexpr T kBefore = static_cast<T>(0xa5c3'96f0'a5c3'96f0);
+template <typename T>
+constexpr T kValue = static_cast<T>(0x0ff0'33cc'0ff0'33cc);
+
+/// Each atomic as the first call of a thread, which is bound to its PE out of line: it does what it
+/// does inline, to its own word alone.
+template <typename T>
+void FirstCallsOfThreads() {
+  constexpr T b = kBefore<T>, v = kValue<T>;
+  const AtomicRow<T> rows[] = {
+      {"fetch", [](T* word) { return ShmemAtomicFetch(word, 0); }, b, b},
+      {"set", [](T* word) { return static_cast<T>(ShmemAtomicSet(word, v, 0)); }, 0, v},
+      {"swap", [](T* word) { return ShmemAtomicSwap(word, v, 0); }, b, v},
+      {"compare-swap", [](T* word) { return ShmemAtomicCompareSwap(word, b, v, 0); }, b, v},
+      {"no swap", [](T* word) { return ShmemAtomicCompareSwap(word, v, v, 0); }, b, b},
+      {"fetch-add", [](T* word) { return ShmemAtomicFetchAdd(word, v, 0); }, b,
+       static_cast<T>(static_cast<std::uint64_t>(b) + static_cast<std::uint64_t>(v))},
+      {"add -1", [](T* word) { return static_cast<T>(ShmemAtomicAdd(word, T(-1), 0)); }, 0,
+       static_cast<T>(static_cast<std::uint64_t>(b) - 1)},
+      {"fetch-and", [](T* word) { return ShmemAtomicFetchAnd(word, v, 0); }, b, T(b & v)},
+      {"and", [](T* word) { return static_cast<T>(ShmemAtomicAnd(word, v, 0)); }, 0, T(b & v)},
+      {"fetch-or", [](T* word) { return ShmemAtomicFetchOr(word, v, 0); }, b, T(b | v)},
+      {"or", [](T* word) { return static_cast<T>(ShmemAtomicOr(word, v, 0)); }, 0, T(b | v)},
+      {"fetch-xor", [](T* word) { return ShmemAtomicFetchXor(word, v, 0); }, b, T(b ^ v)},
+      {"xor", [](T* word) { return static_cast<T>(ShmemAtomicXor(word, v, 0)); }, 0, T(b ^ v)},
+      {"fetch-inc", [](T* word) { return ShmemAtomicFetchInc(word, 0); }, b, T(b + 1)},
+      {"inc", [](T* word) { return static_cast<T>(ShmemAtomicInc(word, 0)); }, 0, T(b + 1)}};
+  auto* words = Allocate<T>(4);
+  for (const AtomicRow<T>& row : rows) {
+    for (int i = 0; i < 4; ++i) words[i] = b;
+    T found{};
+    std::thread([&] { found = row.operation(words + 1); }).join();
+    if (found == row.found && words[0] == b && words[1] == row.left && words[2] == b) continue;
+    throw testing::PeFailure(fmt::format("{} of {} bytes: found {:x}, left {:x} {:x} {:x}",
+                                         row.name, sizeof(T), found, words[0], words[1], words[2]));
+  }
+}
+
+TEST(Atomics, TheFirstCallOfAThreadDoesWhatItDoesInline) {
+  EXPECT_EQ(Failures(testing::RunProcesses(1,
+                                           [](const Pe& pe) {
+                                             pe.Init();
+                                             FirstCallsOfThreads<std::int32_t>();
+                                             FirstCallsOfThreads<std::uint32_t>();
+                                             FirstCallsOfThreads<std::int64_t>();
+                                             FirstCallsOfThreads<std::uint64_t>();
+                                             PE_CHECK_EQ(ShmemFinalize(), 0);
+                                           })),
+            "");
+}
+
+/// The last bytes of the heap are served, the first behind it are not.
+TEST_P(Operations, TheHeapEndsWhereItEnds) {
+  RunAll([](const Pe& pe) {
+    pe.Init();
+    HeapStats stats{};
+    PE_CHECK_EQ(ShmemHeapStats(&stats), 0);
+    auto* block = Allocate<std::byte>(stats.largest_free_bytes);
+    std::byte* const end = block + stats.largest_free_bytes;
+    const int refused = static_cast<int>(ErrorCode::kInvalidArgument);
+    std::uint32_t value = 7;
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    PE_CHECK_EQ(ShmemPutMem(end - 4, &value, 4, Next(pe)), 0);
+    PE_CHECK_EQ(ShmemGetMem(&value, end - 4, 4, Next(pe)), 0);
+    PE_CHECK_EQ(ShmemPutMem(end, &value, 0, Next(pe)), 0);
+    PE_CHECK_EQ(ShmemAtomicSet(reinterpret_cast<std::uint64_t*>(end - 8), std::uint64_t{1}, 0), 0);
+    for (const int beyond : {1, 2, 3, 4}) {
+      PE_CHECK_EQ(ShmemPutMem(end - 4 + beyond, &value, 4, Next(pe)), refused);
+      PE_CHECK_EQ(ShmemGetMem(&value, end - 4 + beyond, 4, Next(pe)), refused);
+      PE_CHECK_EQ(ShmemPutMem(block - beyond, &value, 4, Next(pe)), refused);
+    }
+    PE_CHECK_EQ(ShmemP(reinterpret_cast<std::uint32_t*>(end), value, Next(pe)), refused);
+    PE_CHECK_EQ(ShmemAtomicSet(reinterpret_cast<std::uint64_t*>(end), std::uint64_t{1}, 0),
+                refused);
     PE_CHECK_EQ(ShmemFinalize(), 0);
   });
 }
@@ -236,8 +341,8 @@ TEST_P(Operations, PutThenFenceThenFlagArrivesInOrder) {
     PE_CHECK_EQ(ShmemBarrierAll(), 0);
     for (std::uint32_t round = 1; round <= kRounds; ++round) {
       PE_CHECK_EQ(ShmemPut(data, &round, 1, Next(pe)), 0);
-      ShmemFence();
-      PE_CHECK_EQ(ShmemAtomicSet(flags, round, Next(pe)), 0);
+      PE_CHECK_EQ(ShmemFence(), 0);
+      PE_CHECK_EQ(ShmemP(flags, round, Next(pe)), 0);  // a plain store: the fence alone orders it
       PE_CHECK_EQ(ShmemWaitUntil(flags, Cmp::kGe, round), 0);
       PE_CHECK_EQ(*data, round);
       PE_CHECK_EQ(ShmemAtomicSet(flags + 1, round, Previous(pe)), 0);
@@ -245,6 +350,66 @@ TEST_P(Operations, PutThenFenceThenFlagArrivesInOrder) {
     }
     PE_CHECK_EQ(ShmemFinalize(), 0);
   });
+}
+
+/// Data, then a word that says it is there, between threads of one PE, by every way that is not
+/// inline: the first call of a thread, and calls on streams. The thread sanitizer sees a word whose
+/// order is missing, since the threads see the heap at one address.
+TEST(Ordering, WhoSeesTheWordSeesTheDataOutOfLine) {
+  using Word = std::uint64_t;
+  using Writer = void (*)(Word * word);
+  using Reader = void (*)(Word * word, const std::atomic<bool>& written);
+  const Writer writers[] = {
+      [](Word* word) { ShmemAtomicSet(word, Word{1}, 0); },
+      [](Word* word) { ShmemAtomicAdd(word, Word{1}, 0); },
+      [](Word* word) { ShmemAtomicOr(word, Word{1}, 0); },
+      [](Word* word) { ShmemAtomicXor(word, Word{1}, 0); },
+      [](Word* word) { ShmemAtomicSwap(word, Word{1}, 0); },
+      [](Word* word) { ShmemAtomicCompareSwap(word, Word{0}, Word{1}, 0); },
+      [](Word* word) { ShmemPutMemSignal(word + 1, word + 2, 8, word, 1, SignalOp::kSet, 0); },
+      [](Word* word) { ShmemPutMemSignal(word + 1, word + 2, 8, word, 1, SignalOp::kAdd, 0); },
+      [](Word* word) { ShmemSignalOpOnStream(word, 1, SignalOp::kSet, 0, nullptr); },
+      [](Word* word) { ShmemSignalOpOnStream(word, 1, SignalOp::kAdd, 0, nullptr); }};
+  const Reader readers[] = {
+      [](Word* word, const std::atomic<bool>&) { ShmemWaitUntil(word, Cmp::kEq, Word{1}); },
+      [](Word* word, const std::atomic<bool>&) {
+        ShmemSignalWaitUntilOnStream(word, Cmp::kEq, 1, nullptr);
+      },
+      [](Word* word, const std::atomic<bool>& written) {
+        while (!written.load(std::memory_order_relaxed)) ::usleep(10);
+        while (!ShmemTest(word, Cmp::kEq, Word{1})) ::usleep(10);
+      },
+      [](Word* word, const std::atomic<bool>& written) {
+        while (!written.load(std::memory_order_relaxed)) ::usleep(10);
+        while (ShmemAtomicFetch(word, 0) != 1) ::usleep(10);
+      }};
+  EXPECT_EQ(Failures(testing::RunProcesses(1,
+                                           [&](const Pe& pe) {
+                                             pe.Init();
+                                             auto* word = Allocate<Word>(4);
+                                             word[2] = 0;
+                                             for (const Writer write : writers) {
+                                               for (const Reader read : readers) {
+                                                 *word = 0;
+                                                 int data = 0, seen = 0;
+                                                 std::atomic<bool> written{false};
+                                                 std::thread reader([&] {
+                                                   read(word, written);
+                                                   seen = data;
+                                                 });
+                                                 std::thread([&] {
+                                                   data = 7;
+                                                   write(word);
+                                                   // Relaxed: the word alone is to order the data.
+                                                   written.store(true, std::memory_order_relaxed);
+                                                 }).join();
+                                                 reader.join();
+                                                 PE_CHECK_EQ(seen, 7);
+                                               }
+                                             }
+                                             PE_CHECK_EQ(ShmemFinalize(), 0);
+                                           })),
+            "");
 }
 
 /// Store, quiet, load the other's: both PEs reading the old value would show a quiet that does not
@@ -307,28 +472,77 @@ TEST(WaitUntil, EveryComparisonOnEveryType) {
             "");
 }
 
+std::atomic<bool> beyond_spinning{false};
+
+/// Waits for a value above the sign bit, which compares otherwise in the type of the other sign.
+template <typename T>
+void SleepingWait(const Pe& pe, const testing::Shared<std::atomic<int>>& asleep, int turn) {
+  auto* word = Allocate<T>(1);
+  *word = 5;
+  const auto high = static_cast<T>(T{1} << (8 * sizeof(T) - 1) | 1);
+  const bool is_signed = static_cast<T>(-1) < T{0};
+  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+  if (pe.rank == 0) {
+    while (asleep->load() < turn) ::usleep(100);
+    PE_CHECK_EQ(ShmemAtomicSet(word, high, 1), 0);
+  } else {
+    fault_hook = [](const char* point) {
+      if (std::strcmp(point, "wait: before the look for a loss") == 0) beyond_spinning = true;
+    };
+    std::thread teller([&] {
+      while (!beyond_spinning) ::usleep(100);
+      asleep->store(turn);
+    });
+    PE_CHECK_EQ(ShmemWaitUntil(word, is_signed ? Cmp::kLt : Cmp::kGt, T{5}), 0);
+    teller.join();
+    beyond_spinning = false;
+    PE_CHECK_EQ(*word, high);
+  }
+  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+}
+
 TEST(WaitUntil, SleepingWaitOfEveryTypeIsEndedByAPeer) {
-  EXPECT_EQ(Failures(testing::RunProcesses(
-                2,
-                [](const Pe& pe) {
-                  pe.Init();
-                  auto* narrow = Allocate<std::int32_t>(1);
-                  auto* wide = Allocate<std::int64_t>(1);
-                  *narrow = 0;
-                  *wide = 0;
-                  PE_CHECK_EQ(ShmemBarrierAll(), 0);
-                  if (pe.rank == 0) {
-                    ::usleep(30'000);  // long enough for the other to sleep
-                    PE_CHECK_EQ(ShmemAtomicSet(narrow, -7, 1), 0);
-                    ::usleep(30'000);
-                    PE_CHECK_EQ(ShmemAtomicSet(wide, std::int64_t{-1} << 40, 1), 0);
-                  } else {
-                    PE_CHECK_EQ(ShmemWaitUntil(narrow, Cmp::kLt, 0), 0);
-                    PE_CHECK_EQ(ShmemWaitUntil(wide, Cmp::kLt, std::int64_t{-5}), 0);
-                    PE_CHECK_EQ(*wide, std::int64_t{-1} << 40);
-                  }
-                  PE_CHECK_EQ(ShmemFinalize(), 0);
-                })),
+  static const testing::Shared<std::atomic<int>> asleep(0);
+  EXPECT_EQ(Failures(testing::RunProcesses(2,
+                                           [](const Pe& pe) {
+                                             pe.Init();
+                                             SleepingWait<std::int32_t>(pe, asleep, 1);
+                                             SleepingWait<std::uint32_t>(pe, asleep, 2);
+                                             SleepingWait<std::int64_t>(pe, asleep, 3);
+                                             SleepingWait<std::uint64_t>(pe, asleep, 4);
+                                             PE_CHECK_EQ(ShmemFinalize(), 0);
+                                           })),
+            "");
+}
+
+/// A word that goes on changing: the value that is returned is the one that was waited for.
+TEST(WaitUntil, TheValueReturnedIsTheOneThatHeld) {
+  EXPECT_EQ(Failures(testing::RunProcesses(1,
+                                           [](const Pe& pe) {
+                                             pe.Init();
+                                             auto* word = Allocate<std::uint64_t>(1);
+                                             *word = 0;
+                                             std::atomic<bool> stop{false};
+                                             std::thread changer([&] {
+                                               while (!stop) {
+                                                 for (const std::uint64_t value : {1, 2}) {
+                                                   ShmemAtomicSet(word, value, 0);
+                                                   for (int i = 0; i < 5; ++i) detail::CpuRelax();
+                                                 }
+                                               }
+                                             });
+                                             int others = 0;
+                                             for (int i = 0; i < 20'000; ++i) {
+                                               std::uint64_t seen = 0;
+                                               others += ShmemSignalWaitUntil(word, Cmp::kEq, 1,
+                                                                              &seen) != 0 ||
+                                                         seen != 1;
+                                             }
+                                             stop = true;
+                                             changer.join();
+                                             PE_CHECK_EQ(others, 0);
+                                             PE_CHECK_EQ(ShmemFinalize(), 0);
+                                           })),
             "");
 }
 

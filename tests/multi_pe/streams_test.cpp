@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <deque>
@@ -234,6 +235,24 @@ TEST_P(LostInStreams, EndsTheCallWithAnErrorThatNamesIt) {
     testing::ExpectError(GetParam().call(words), ErrorCode::kPeerLost, "PE 1 (host ");
   });
   EXPECT_EQ(Failures(outcomes), "");
+}
+
+/// -0.0 and 0.0 are equal: the result is that of the first PE, to the bit, as for all equals.
+TEST(Reduction, OfEqualsTheFirstPesIsTaken) {
+  const auto body = [](const Pe& pe) {
+    pe.Init();
+    auto* zeros = static_cast<double*>(ShmemMalloc(3 * sizeof(double)));
+    for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
+      for (const double first : {0.0, -0.0}) {
+        for (int i = 0; i < 3; ++i) zeros[i] = pe.rank == 0 ? first : -first;
+        PE_CHECK_EQ(ShmemReduceOnStream(zeros, zeros, 3, ElementType::kFloat64, op, kStream), 0);
+        for (int i = 0; i < 3; ++i) PE_CHECK_EQ(std::signbit(zeros[i]), std::signbit(first));
+        PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      }
+    }
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  };
+  EXPECT_EQ(Failures(testing::RunProcesses(3, body)), "");
 }
 
 }  // namespace

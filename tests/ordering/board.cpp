@@ -35,7 +35,7 @@ int main() {
   std::uint64_t values[2] = {0, 0};
   int wrong[2] = {0, 0};
   const auto run = [&](int self) {
-    const auto board = Board::Attach(memory, self, 2);
+    const auto board = Board::Attach(memory, self, 2, /*may_spin=*/true);
     std::optional<Board::Dispute> dispute;
     for (std::uint64_t round = 1; round <= kRounds; ++round) {
       values[self] = round;

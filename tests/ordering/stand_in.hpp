@@ -25,8 +25,14 @@ int SlowPutSignal(void*, const void*, std::size_t, std::uint64_t*, std::uint64_t
   std::abort();
 }
 std::uint64_t SlowRead(const void*, int, const char*) { std::abort(); }
-int SlowWait(const void* ivar, int, bool, Cmp cmp, std::uint64_t value) {
-  while (!ShmemTest(static_cast<const std::uint64_t*>(ivar), cmp, value)) CpuRelax();
+bool SlowTest(const void*, int, bool, Cmp, std::uint64_t) { std::abort(); }
+int SlowOrder(const char*) { std::abort(); }
+int SlowWaitFor(const void* ivar, int, bool, Cmp cmp, std::uint64_t value, std::uint64_t* seen) {
+  const auto* word = static_cast<const std::uint64_t*>(ivar);
+  do {
+    CpuRelax();
+    *seen = ShmemSignalFetch(word);
+  } while (!Holds(*seen, cmp, value));
   return 0;
 }
 }  // namespace mori::shmem::detail

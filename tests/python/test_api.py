@@ -324,11 +324,39 @@ def test_a_forked_child_has_no_pe_and_does_its_parent_no_harm(run_pes: PeRunner)
     view = shmem.shmem_numpy(shmem.shmem_malloc(64), 8, np.uint64)
     child = os.fork()
     if child == 0:
-        expect_error(shmem.ErrorCode.NOT_INITIALIZED, shmem.shmem_barrier_all)
+        for call in (shmem.shmem_barrier_all, shmem.shmem_fence, shmem.shmem_quiet):
+            expect_error(shmem.ErrorCode.NOT_INITIALIZED, call)
         os._exit(3)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     shmem.shmem_barrier_all()
     view[:] = rank
+    shmem.shmem_finalize()
+    """
+    run_pes(2, code).succeeded()
+
+
+def test_late_pes_are_asked_for_while_a_barrier_waits(run_pes: PeRunner) -> None:
+    code = """
+    import numpy as np
+    import threading, time
+    join()
+    shmem.shmem_barrier_all()
+    assert shmem.shmem_late_pes() == []
+    ptr = shmem.shmem_malloc(8)
+    seen = shmem.shmem_numpy(ptr, 1, np.int64)
+    seen[0] = 0
+    shmem.shmem_barrier_all()
+    if rank == 1:
+        while seen[0] == 0:
+            time.sleep(0.001)
+        shmem.shmem_barrier_all()
+    else:
+        waiting = threading.Thread(target=shmem.shmem_barrier_all)
+        waiting.start()
+        while shmem.shmem_late_pes() != [1]:
+            time.sleep(0.001)
+        shmem.shmem_p(ptr, 1, 1)
+        waiting.join()
     shmem.shmem_finalize()
     """
     run_pes(2, code).succeeded()

@@ -2,13 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
+#include <functional>
 #include <memory>
 #include <thread>
 
-#include "base/machine.hpp"
+#include "base/fault_point.hpp"
 #include "bootstrap/in_process_bootstrap.hpp"
 #include "runtime/host/host_runtime.hpp"
 #include "support/bootstrap_ranks.hpp"
@@ -26,7 +29,7 @@ using namespace std::chrono_literals;
 using Call = Proposal::Call;
 using Dispute = std::optional<Board::Dispute>;
 
-/// The boards of a node whose PEs are threads of this test, by index.
+/// The boards of a node whose PEs are threads of this test, by index. They do not spin.
 std::vector<std::unique_ptr<Board>> MakeBoards(int count) {
   HostRuntime runtime;
   const auto ends = InProcessBootstrap::MakeAll(count);
@@ -39,7 +42,7 @@ std::vector<std::unique_ptr<Board>> MakeBoards(int count) {
         FdExchange::Connect(ends[static_cast<std::size_t>(index)].get(), index, count,
                             index == 0 ? std::move(*listener) : FdListener(), token, TestLimit());
     ASSERT_TRUE(exchange.ok()) << exchange.status().message();
-    auto board = Board::Create(&runtime, exchange->get(), index, count, TestLimit());
+    auto board = Board::Create(&runtime, exchange->get(), index, count, false, TestLimit());
     ASSERT_TRUE(board.ok()) << board.status().message();
     boards[static_cast<std::size_t>(index)] = std::move(*board);
   });
@@ -57,7 +60,8 @@ std::vector<std::unique_ptr<Board>> MakeBoardsOfOneMapping(int count) {
   EXPECT_TRUE(memory.ok() && reserved.ok() && (*reserved)->Map(0, **memory).ok());
   const std::shared_ptr<AddressRange> range = std::move(*reserved);
   std::vector<std::unique_ptr<Board>> boards;
-  for (int index = 0; index < count; ++index) boards.push_back(Board::Attach(range, index, count));
+  for (int index = 0; index < count; ++index)
+    boards.push_back(Board::Attach(range, index, count, true));
   return boards;
 }
 
@@ -185,25 +189,145 @@ TEST(Board, TheFirstLossStays) {
   }
 }
 
-TEST(Board, AnAgreementThatIsCompleteCountsDespiteALaterLoss) {
-  // The mark may be made between the last arrival and the others' next look.
-  for (int round = 0; round < 200; ++round) {
-    const auto boards = MakeBoards(2);
-    std::atomic<bool> second_succeeded{false}, first_succeeded{false};
-    InThreads(2, [&](int index) {
-      Dispute dispute;
-      Board* board = boards[static_cast<std::size_t>(index)].get();
-      (index == 0 ? first_succeeded : second_succeeded) = board->Barrier(&dispute).ok();
-      board->MarkLost(index);
-    });
-    EXPECT_TRUE(first_succeeded && second_succeeded) << "in round " << round;
-  }
+/// What the fault hook below does at its point, once.
+const char* board_point = nullptr;
+std::function<void()> at_board_point;
+
+void CallOnce(const char* point) {
+  if (board_point == nullptr || std::string_view(point) != board_point) return;
+  board_point = nullptr;
+  at_board_point();
 }
 
-TEST(Board, SpinsOnlyWithACpuForEveryone) {
-  EXPECT_TRUE(MakeBoards(1)[0]->may_spin());
-  const auto boards = MakeBoards(UsableCpuCount() + 1);
-  for (const auto& board : boards) EXPECT_FALSE(board->may_spin());
+class BoardAtAPoint : public ::testing::Test {
+ protected:
+  static void CallAt(const char* point, std::function<void()> call) {
+    at_board_point = std::move(call);
+    board_point = point;
+    fault_hook = CallOnce;
+  }
+  ~BoardAtAPoint() override { fault_hook = nullptr; }
+};
+
+TEST_F(BoardAtAPoint, AnAgreementThatIsCompleteCountsDespiteALaterLoss) {
+  const auto boards = MakeBoards(2);
+  Dispute dispute, others;
+  // The other one comes, and is lost, while the first is on its way to look for losses.
+  CallAt("board: before the look for a loss", [&] {
+    EXPECT_TRUE(boards[1]->Barrier(&others).ok());
+    boards[1]->MarkLost(1);
+  });
+  const Status status = boards[0]->Barrier(&dispute);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(boards[0]->Barrier(&dispute).code(), ErrorCode::kPeerLost);
+}
+
+/// The state of a thread, as the kernel has it: 'S' while it sleeps.
+char StateOf(pid_t thread) {
+  std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));
+  std::string text;
+  std::getline(file, text);
+  const auto name_end = text.rfind(')');
+  return name_end == std::string::npos ? '?' : text[name_end + 2];
+}
+
+/// A PE that sleeps until it is woken, in a thread of its own: nobody wakes it by the clock.
+class Sleeper {
+ public:
+  explicit Sleeper(Board* board, WaitWatch* watch = nullptr) {
+    board->set_longest_sleep(std::chrono::minutes(1));
+    thread_ = std::thread([=, this] {
+      thread_id_ = ::gettid();
+      Dispute dispute;
+      status_ = board->Agree(Proposal{}, &dispute, nullptr, watch);
+      is_done_ = true;
+    });
+  }
+  ~Sleeper() { thread_.join(); }
+  bool Sleeps() const {
+    return testing::Eventually([this] { return thread_id_ != 0 && StateOf(thread_id_) == 'S'; });
+  }
+  bool Returns() const {
+    return testing::Eventually([this] { return is_done_.load(); });
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  std::atomic<pid_t> thread_id_{0};
+  std::atomic<bool> is_done_{false};
+  Status status_;
+  std::thread thread_;
+};
+
+std::atomic<bool> falls_asleep{false};
+void NoteSleep(const char* point) {
+  if (std::string_view(point) == "board: asleep") falls_asleep = true;
+}
+
+class BoardWakes : public ::testing::Test {
+ protected:
+  BoardWakes() : boards_(MakeBoards(2)) {
+    falls_asleep = false;
+    fault_hook = NoteSleep;
+  }
+  ~BoardWakes() override { fault_hook = nullptr; }
+  void AwaitSleepOf(const Sleeper& sleeper) {
+    ASSERT_TRUE(testing::Eventually([] { return falls_asleep.load(); }));
+    ASSERT_TRUE(sleeper.Sleeps());
+  }
+  std::vector<std::unique_ptr<Board>> boards_;
+};
+
+TEST_F(BoardWakes, TheLastToArriveWakesTheOthers) {
+  const Sleeper sleeper(boards_[0].get());
+  AwaitSleepOf(sleeper);
+  Dispute dispute;
+  EXPECT_TRUE(boards_[1]->Barrier(&dispute).ok());
+  ASSERT_TRUE(sleeper.Returns());
+  EXPECT_TRUE(sleeper.status().ok());
+}
+
+TEST_F(BoardWakes, ALossWakesThem) {
+  const Sleeper sleeper(boards_[0].get());
+  AwaitSleepOf(sleeper);
+  boards_[1]->MarkLost(1);
+  ASSERT_TRUE(sleeper.Returns());
+  EXPECT_EQ(sleeper.status().code(), ErrorCode::kPeerLost);
+}
+
+TEST_F(BoardWakes, WhoHasNotComeIsMissingToWhoSleeps) {
+  const auto boards = MakeBoards(4);
+  EXPECT_THAT(boards[0]->Missing(), ::testing::IsEmpty());
+  {
+    const Sleeper first(boards[0].get()), second(boards[2].get());
+    EXPECT_TRUE(testing::Eventually([&] {
+      return boards[0]->Missing() == std::vector<int>{1, 3};
+    }));
+    EXPECT_TRUE(testing::Eventually([&] {
+      return boards[2]->Missing() == std::vector<int>{1, 3};
+    }));
+    EXPECT_THAT(boards[1]->Missing(), ::testing::IsEmpty());
+    InThreads(2, [&](int i) {
+      Dispute dispute;
+      EXPECT_TRUE(boards[static_cast<std::size_t>(2 * i + 1)]->Barrier(&dispute).ok());
+    });
+  }
+  EXPECT_THAT(boards[0]->Missing(), ::testing::IsEmpty());
+}
+
+/// Ends a wait at once.
+class Impatient final : public WaitWatch {
+ public:
+  Status Look() override { return Error(ErrorCode::kTimeout, "it takes too long"); }
+};
+
+TEST(Board, AWatchEndsAWait) {
+  const auto boards = MakeBoards(2);
+  Dispute dispute;
+  Impatient watch;
+  const Status status = boards[0]->Agree(Proposal{}, &dispute, nullptr, &watch);
+  EXPECT_EQ(status.code(), ErrorCode::kTimeout);
+  EXPECT_EQ(status.message(), "it takes too long");
 }
 
 TEST(Board, ProcessesAgree) {
@@ -218,7 +342,7 @@ TEST(Board, ProcessesAgree) {
     auto exchange = FdExchange::Connect(alone[0].get(), index, kCount, std::move(*mine),
                                         listener.token(), TestLimit());
     if (!exchange.ok()) return exchange.status().message();
-    auto board = Board::Create(&runtime, exchange->get(), index, kCount, TestLimit());
+    auto board = Board::Create(&runtime, exchange->get(), index, kCount, false, TestLimit());
     if (!board.ok()) return board.status().message();
     Dispute dispute;
     for (int round = 1; round <= 500; ++round) {

@@ -86,10 +86,19 @@ MORI_SHMEM_API __attribute__((cold)) int SlowPutSignal(void* dest, const void* s
 /// Bits of a word of this PE; 0 with the error reported.
 MORI_SHMEM_API __attribute__((cold)) std::uint64_t SlowRead(const void* ivar, int bytes,
                                                             const char* what);
-/// Waits beyond the inline spinning: yields, then sleeps; watches the peers. `value` holds the bits
-/// of a 32- or 64-bit integer.
+/// Whether a word of this PE compares as wanted; false with the error reported. `value` holds the
+/// bits of a 32- or 64-bit integer, here and below.
+MORI_SHMEM_API __attribute__((cold)) bool SlowTest(const void* ivar, int bytes, bool is_signed,
+                                                   Cmp cmp, std::uint64_t value);
+/// Waits beyond the inline looks: yields, then sleeps; watches the peers. `*seen` receives the bits
+/// that compared as wanted, and after an error those seen last, if any.
+MORI_SHMEM_API int SlowWaitFor(const void* ivar, int bytes, bool is_signed, Cmp cmp,
+                               std::uint64_t value, std::uint64_t* seen);
+/// The same without `seen`: programs compiled earlier call it.
 MORI_SHMEM_API int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp,
                             std::uint64_t value);
+/// 0 for a thread that has a PE, or can be bound to one; otherwise the error.
+MORI_SHMEM_API __attribute__((cold)) int SlowOrder(const char* what);
 
 /// Copies bytes that do not overlap; every element of 1, 2, 4 or 8 bytes that is aligned at both
 /// ends is loaded whole, stored whole, and stored once.
@@ -163,17 +172,23 @@ inline int DoOutOfLine(AtomicOp op, const T* target, T value, int pe, const char
   return SlowAtomic(op, target, sizeof(T), static_cast<std::uint64_t>(value), 0, pe, what, &found);
 }
 
-/// A word of this PE, as it is now. Acquires.
+/// The same for a word of this PE.
 template <typename T>
-inline T ReadOwnWord(const T* ivar, const char* what) {
+inline const T* FastOwnWord(const T* ivar) {
   static_assert(kIsWord<T>, "32- and 64-bit integers");
   const HostContext& context = *host_context;
-  // Relaxed: as in FastPeerPointer().
-  if (reinterpret_cast<std::uintptr_t>(ivar) - context.heap_base <
-      __atomic_load_n(&context.heap_bytes, __ATOMIC_RELAXED))
-    return __atomic_load_n(ivar, __ATOMIC_ACQUIRE);
-  return static_cast<T>(SlowRead(ivar, sizeof(T), what));
+  const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(ivar) - context.heap_base;
+  // Relaxed: as in FastPeerPointer(). The heap begins and ends on a page: an aligned word that
+  // begins in it is in it.
+  const bool is_near =
+      offset < __atomic_load_n(&context.heap_bytes, __ATOMIC_RELAXED) && offset % sizeof(T) == 0;
+  return is_near ? ivar : nullptr;
 }
+
+constexpr bool IsCmp(Cmp cmp) {
+  return static_cast<unsigned>(cmp) <= static_cast<unsigned>(Cmp::kLe);
+}
+constexpr bool IsSignalOp(SignalOp op) { return op == SignalOp::kSet || op == SignalOp::kAdd; }
 
 inline void CpuRelax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -194,6 +209,23 @@ inline bool Holds(T left, Cmp cmp, T right) {
     case Cmp::kLe: return left <= right;
   }
   return false;
+}
+
+/// Returns 0 with the value that compared as wanted in `*seen`. Acquires.
+template <typename T>
+inline int WaitForWord(const T* ivar, Cmp cmp, T value, T* seen) {
+  if (const T* word = FastOwnWord(ivar)) {
+    for (int look = 0; look < 64; ++look) {
+      *seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+      if (Holds(*seen, cmp, value)) return 0;
+      CpuRelax();
+    }
+  }
+  std::uint64_t bits = 0;
+  const int code = SlowWaitFor(ivar, sizeof(T), std::is_signed_v<T>, cmp,
+                               static_cast<std::uint64_t>(value), &bits);
+  *seen = static_cast<T>(bits);
+  return code;
 }
 
 }  // namespace detail
@@ -367,12 +399,15 @@ inline int ShmemAtomicInc(T* target, int pe) {
 
 /// Orders: what this thread put to a PE before is visible there before what it puts there
 /// afterwards.
-inline void ShmemFence() { std::atomic_thread_fence(std::memory_order_release); }
+inline int ShmemFence() {
+  std::atomic_thread_fence(std::memory_order_release);
+  return detail::host_context->n_pes != 0 ? 0 : detail::SlowOrder("shmem_fence");
+}
 
 /// Completes: all puts and atomics of this thread are visible to every PE on return.
 inline int ShmemQuiet() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return 0;
+  return detail::host_context->n_pes != 0 ? 0 : detail::SlowOrder("shmem_quiet");
 }
 
 // ---- signals and waits
@@ -382,7 +417,8 @@ inline int ShmemQuiet() {
 inline int ShmemPutMemSignal(void* dest, const void* source, std::size_t bytes,
                              std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe) {
   std::uint64_t* word = detail::FastPeerWord(sig_addr, pe);
-  if (word == nullptr) return detail::SlowPutSignal(dest, source, bytes, sig_addr, signal, op, pe);
+  if (word == nullptr || !detail::IsSignalOp(op))
+    return detail::SlowPutSignal(dest, source, bytes, sig_addr, signal, op, pe);
   if (const int code = ShmemPutMem(dest, source, bytes, pe); code != 0) return code;
   // Release: pairs with the acquiring load of the waiting PE; the data is written before the signal
   // shows.
@@ -399,34 +435,38 @@ inline int ShmemPutMemSignalNbi(void* dest, const void* source, std::size_t byte
   return ShmemPutMemSignal(dest, source, bytes, sig_addr, signal, op, pe);
 }
 
-/// This PE's signal word. Acquire: data put with the signal is visible.
+/// This PE's signal word. Acquire: data put with the signal is visible. 0 on error.
 inline std::uint64_t ShmemSignalFetch(const std::uint64_t* sig_addr) {
-  return detail::ReadOwnWord(sig_addr, "shmem_signal_fetch");
+  const std::uint64_t* word = detail::FastOwnWord(sig_addr);
+  return word != nullptr ? __atomic_load_n(word, __ATOMIC_ACQUIRE)
+                         : detail::SlowRead(sig_addr, sizeof *sig_addr, "shmem_signal_fetch");
 }
 
-/// Whether `*ivar cmp value` holds now, on this PE's copy. Acquire where it does.
+/// Whether `*ivar cmp value` holds now, on this PE's copy. Acquire where it does. False on error.
 template <typename T>
 inline bool ShmemTest(const T* ivar, Cmp cmp, T value) {
-  return detail::Holds(detail::ReadOwnWord(ivar, "shmem_test"), cmp, value);
-}
-
-/// Returns 0 once `*ivar cmp value` holds on this PE's copy; kPeerLost if a PE dies or leaves while
-/// it does not.
-template <typename T>
-inline int ShmemWaitUntil(const T* ivar, Cmp cmp, T value) {
-  for (int spin = 0; spin < 64; ++spin) {
-    if (ShmemTest(ivar, cmp, value)) return 0;
-    detail::CpuRelax();
-  }
-  return detail::SlowWait(ivar, sizeof(T), std::is_signed_v<T>, cmp,
+  const T* word = detail::FastOwnWord(ivar);
+  if (word != nullptr && detail::IsCmp(cmp))
+    return detail::Holds(__atomic_load_n(word, __ATOMIC_ACQUIRE), cmp, value);
+  return detail::SlowTest(ivar, sizeof(T), std::is_signed_v<T>, cmp,
                           static_cast<std::uint64_t>(value));
 }
 
-/// As `ShmemWaitUntil()` on a signal word. @param fetched  receives the value seen, unless null.
+/// Returns 0 once `*ivar cmp value` holds on this PE's copy; kPeerLost if a PE dies or leaves while
+/// it does not, kNotInitialized if another thread finalizes this PE.
+template <typename T>
+inline int ShmemWaitUntil(const T* ivar, Cmp cmp, T value) {
+  T seen{};
+  return detail::WaitForWord(ivar, cmp, value, &seen);
+}
+
+/// As `ShmemWaitUntil()` on a signal word. @param fetched  receives the value that compared as
+/// wanted, unless null; unchanged on error.
 inline int ShmemSignalWaitUntil(const std::uint64_t* sig_addr, Cmp cmp, std::uint64_t value,
                                 std::uint64_t* fetched = nullptr) {
-  const int code = ShmemWaitUntil(sig_addr, cmp, value);
-  if (code == 0 && fetched != nullptr) *fetched = ShmemSignalFetch(sig_addr);
+  std::uint64_t seen = 0;
+  const int code = detail::WaitForWord(sig_addr, cmp, value, &seen);
+  if (code == 0 && fetched != nullptr) *fetched = seen;
   return code;
 }
 

@@ -45,10 +45,13 @@ MORI_SHMEM_API int ShmemInitAttr(InitFlag flag, int rank, int world_size, const 
 MORI_SHMEM_API int ShmemInit();
 
 /// Leaves the world: waits for what this process has put on its GPU, and for all PEs (at most
-/// `MORI_BOOTSTRAP_TIMEOUT`), then gives back memory, descriptors and threads. Collective. Pointers
-/// into any heap are invalid afterwards, except as `ShmemRetainMemory()` says.
-/// @return kNotInitialized; kPeerLost, kTimeout, or kSystem for a fault of the GPU: then this PE
-///   has still been cleaned up, and after kTimeout it is lost to those who did not come.
+/// `MORI_SHMEM_TIMEOUT`, or `MORI_BOOTSTRAP_TIMEOUT` if that is not set), then gives back memory,
+/// descriptors and threads. Collective. Calls of other threads of this PE are waited for; their
+/// waits end with kNotInitialized. Pointers into any heap are invalid afterwards, except as
+/// `ShmemRetainMemory()` says.
+/// @return kNotInitialized; kPeerLost, kTimeout, kMismatch if another PE is in another collective
+/// call, or kSystem for a fault of the GPU: then this PE has still been cleaned up, and after
+/// kTimeout and kMismatch it is lost to the others.
 MORI_SHMEM_API int ShmemFinalize();
 
 /// Whether the calling thread has a PE now. Local.
@@ -133,8 +136,19 @@ MORI_SHMEM_API std::uint64_t ShmemPtrP2p(std::uint64_t ptr, int my_pe, int dest_
 
 /// Returns once all PEs have called it. All puts and atomics that any of them issued before are
 /// then visible to all; this holds for what they put on streams, too. Collective.
-/// @return kPeerLost if a PE died or left instead of coming; kSystem for a fault of the device.
+/// @return kPeerLost if a PE died or left instead of coming; kMismatch if a PE made another
+///   collective call; kTimeout; kSystem for a fault of the device.
+///
+/// This and every other collective call says who is late, at WARN, after 10 seconds and then at
+/// growing intervals. With `MORI_SHMEM_TIMEOUT` set it ends with kTimeout after that time, and this
+/// PE is lost to the others: it can only finalize.
 MORI_SHMEM_API int ShmemBarrierAll();
+
+/// PEs that this PE waits for now in a collective call (asked by another thread, or after kTimeout)
+/// and PEs that are lost: up to `capacity` of them in `pes`, ascending. Local.
+/// @return how many there are, which may be more than `capacity`; -1 on error: no PE, or null with
+/// a capacity
+MORI_SHMEM_API int ShmemLatePes(int* pes, int capacity);
 
 // ---- Device modules (guide, section 7)
 //

@@ -320,6 +320,13 @@ def shmem_barrier_all() -> None:
 # ---- Device modules
 
 
+def shmem_late_pes() -> list[int]:
+    """PEs that this PE waits for now in a collective call (ask from another thread, or after
+    TIMEOUT), and PEs that are lost. Local.
+    """
+    return _core.late_pes()
+
+
 def shmem_module_init(hip_module: int) -> int:
     """Publishes this PE's state to a GPU module that was loaded at run time. Local.
 

@@ -1,0 +1,87 @@
+#include "shmem/peer_watch.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+
+namespace mori::shmem {
+namespace {
+
+/// As many PEs as a line has room for.
+constexpr std::size_t kMostNames = 8;
+/// The mark of a loss is seen at once, the news of its reason takes another way.
+constexpr std::chrono::seconds kNewsDelay{2};
+
+}  // namespace
+
+void PeerWatch::NoteLoss(const Bootstrap::Loss& loss) {
+  {
+    const std::lock_guard lock(mutex_);
+    reasons_.emplace(loss.rank, loss.reason);
+  }
+  changed_.notify_all();
+  parts_.board->MarkLost(loss.rank);
+}
+
+std::string PeerWatch::ReasonFor(int pe) const {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kNewsDelay, [&] { return reasons_.contains(pe); });
+  return reasons_.emplace(pe, "another PE saw its connection close").first->second;
+}
+
+Status PeerWatch::Lost(int pe) const {
+  const std::string reason = ReasonFor(pe);
+  if (pe == parts_.my_pe)
+    return Error(ErrorCode::kPeerLost, "this PE is lost to the others: {}", reason);
+  return Error(ErrorCode::kPeerLost, "{} is lost: {}", Names({pe}), reason);
+}
+
+Status PeerWatch::Health() const {
+  const int lost = parts_.board->FirstLost();
+  return lost < 0 ? Status() : Lost(lost);
+}
+
+std::vector<int> PeerWatch::Late() const {
+  std::vector<int> pes;
+  for (const int index : parts_.board->Missing())
+    pes.push_back(parts_.node_pes[static_cast<std::size_t>(index)]);
+  return pes;
+}
+
+std::vector<int> PeerWatch::LateOrLost() const {
+  std::vector<int> pes = Late();
+  if (const int lost = parts_.board->FirstLost(); lost >= 0) pes.push_back(lost);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [pe, reason] : reasons_) pes.push_back(pe);
+  }
+  std::ranges::sort(pes);
+  const auto again = std::ranges::unique(pes);
+  pes.erase(again.begin(), again.end());
+  return pes;
+}
+
+std::string PeerWatch::Names(const std::vector<int>& pes) const {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(pes.size(), kMostNames); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", parts_.names[static_cast<std::size_t>(pes[i])]);
+  }
+  if (pes.size() > kMostNames) text += fmt::format(" and {} more", pes.size() - kMostNames);
+  return text.empty() ? "the others" : text;
+}
+
+Status CallWatch::Look() {
+  switch (clock_.Look()) {
+    case WaitClock::Due::kNothing: break;
+    case WaitClock::Due::kLine:
+      LogWarn("still waiting for {} in {}, {:.3g} s", peers_.Names(peers_.Late()), call_,
+              clock_.ElapsedSeconds());
+      break;
+    case WaitClock::Due::kTimeout:
+      return Error(ErrorCode::kTimeout, "{} did not come within {:g} s ({})",
+                   peers_.Names(peers_.Late()), clock_.BudgetSeconds(), variable_);
+  }
+  return Status();
+}
+
+}  // namespace mori::shmem
