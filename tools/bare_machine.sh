@@ -11,6 +11,14 @@
 # The copy is of what is committed. MORI_* variables are passed on. Package sources, pip's settings and its downloads, and
 # certificates are those of this machine; nothing else comes along.
 set -euo pipefail
+if ((EUID != 0)); then
+  echo "bare machine: needs root, for a folder that it makes, mounts and enters" >&2
+  exit 1
+fi
+if [[ "${IN_OWN_MOUNTS:-}" != 1 ]]; then
+  # What is mounted here is seen by nobody else, and gone at the end.
+  exec env IN_OWN_MOUNTS=1 unshare --mount --propagation private "$0" "$@"
+fi
 cd "$(dirname "$0")/.."
 
 project=$PWD
@@ -29,14 +37,6 @@ mirror() {
   local files
   mapfile -t files < <(find /etc/apt -name '*.list' -o -name '*.sources' | sort)
   awk '/^(URIs:|deb )/ && match($0, /https?:[^ ]+/) { print substr($0, RSTART, RLENGTH); exit }' "${files[@]}"
-}
-
-readonly MOUNTED=(root/.cache/pip dev/shm dev/pts dev sys proc)
-unmount() {
-  local place
-  for place in "${MOUNTED[@]}"; do
-    ! mountpoint -q "$root/$place" || umount "$root/$place"
-  done
 }
 
 make_machine() {
@@ -60,11 +60,8 @@ inside() {
   chroot "$root" /usr/bin/env -i "${variables[@]}" bash -c "cd /root/project && $1" >>"$log" 2>&1 </dev/null
 }
 
-((EUID == 0)) || fail "needs root, for a folder of its own that it mounts and enters"
 command -v debootstrap >/dev/null || fail "needs debootstrap (apt-get install debootstrap)"
 : >"$log"
-trap unmount EXIT
-unmount
 [[ "${KEEP:-}" == 1 && -d $root/root ]] || make_machine
 mkdir -p "$root/root/.cache/pip" "$HOME/.cache/pip"
 for place in proc sys dev dev/pts; do
