@@ -172,6 +172,30 @@ TEST(CudaHostWaits, AFreeThatUnmapsDoesNotWaitForKernels) {
             "");
 }
 
+/// What was freed under a kernel is still mapped when the device has no more.
+TEST(CudaHostWaits, MemoryThatIsShortWaitsForWhatWasFreed) {
+  EXPECT_EQ(Failures(RunProcesses(
+                1,
+                [](const Pe& pe) {
+                  pe.Init();
+                  void* block = ShmemMalloc(2 << 20);
+                  void* other = ShmemMalloc(2 << 20);
+                  fake_cuda::LimitMemory(fake_cuda::MappedBytes());
+                  PE_CHECK(ShmemMalloc(2 << 20) == nullptr);
+                  PE_CHECK_EQ(ShmemLastErrorCode(), static_cast<int>(ErrorCode::kOutOfMemory));
+                  void* stream = fake_cuda::MakeStream();
+                  fake_cuda::Block(stream);
+                  fake_cuda::Post(stream);
+                  PE_CHECK_EQ(ShmemFree(block), 0);
+                  ExpectWaits([] { return ShmemMalloc(2 << 20) == nullptr ? 1 : 0; },
+                              [&] { fake_cuda::Release(stream); });
+                  PE_CHECK_EQ(ShmemFree(other), 0);
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                },
+                CudaOptions("isolation"))),
+            "");
+}
+
 TEST(CudaHostWaits, WhatDoesNotReachTheDeviceIsAnError) {
   EXPECT_EQ(Failures(RunProcesses(
                 1,

@@ -70,6 +70,7 @@ struct State {
   std::vector<std::string> launches;
   bool pushes_fail = false;
   unsigned long long looks = 0;
+  unsigned long long limit = UINT64_MAX;
   int fault = kOk;
 
   Stream* Find(void* handle) {
@@ -220,6 +221,10 @@ unsigned long long Looks() {
   const std::lock_guard lock(state().mutex);
   return state().looks;
 }
+void LimitMemory(unsigned long long bytes) {
+  const std::lock_guard lock(state().mutex);
+  state().limit = bytes;
+}
 unsigned long long MappedBytes() {
   const std::lock_guard lock(state().mutex);
   unsigned long long sum = 0;
@@ -307,6 +312,7 @@ int cuMemGetAllocationGranularity(std::size_t* bytes, const AllocationProperties
 }
 int cuMemCreate(std::uint64_t* handle, std::size_t bytes, const AllocationProperties*,
                 unsigned long long) {
+  if (fake_cuda::MappedBytes() + bytes > state().limit) return 2;
   const int fd = ::memfd_create("fake cuda", MFD_CLOEXEC);
   if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) return 2;
   return *handle = static_cast<std::uint64_t>(fd), kOk;
