@@ -21,11 +21,9 @@ MORI_DEVICE_FN void MeetOnStream(u32 my_pe, u32 n_pes, EpochsOf epochs_of) {
 /// kernel on another stream does so at the same time is a fault, told to the host, and the end of
 /// this thread. It is not waited for by the others, which would cost each collective more than what
 /// it takes: so this kernel may not end well, and peers wait for it until this PE is gone.
-MORI_DEVICE_FN void BeginMeeting(SyncWords* mine, u32 my_pe, u32 block) {
-  if (Swap(&mine->blocks_meeting[block], 1U) != 0) {
-    FailWith(FaultReason::kTwoMeetings, FaultCall::kCollectiveOnStream, static_cast<int>(my_pe),
-             block, "this PE is in a barrier or collective on another stream already");
-  }
+MORI_DEVICE_FN void BeginMeeting(SyncWords* mine, u32 block) {
+  if (Swap(&mine->blocks_meeting[block], 1U) != 0)
+    FailMeeting(FaultCall::kCollectiveOnStream, block);
 }
 /// By the same thread, once all of the block have met.
 MORI_DEVICE_FN void EndMeeting(SyncWords* mine, u32 block) {
@@ -50,7 +48,7 @@ class Exchange {
  public:
   explicit MORI_DEVICE_FN Exchange(const FewPes& few)
       : few_(few), number_(LoadRelaxed(&few.sync[few.my_pe]->exchanges) + 1) {
-    if (ThreadInBlock() == 0) BeginMeeting(few.sync[few.my_pe], few.my_pe, 0);
+    if (ThreadInBlock() == 0) BeginMeeting(few.sync[few.my_pe], 0);
     if (number_ % kExchangesOfInbox == 0) Renew();
   }
 

@@ -72,7 +72,7 @@ MORI_DEVICE_FN void MeetBlocks(const FewPes& few) {
 
 /// The end of a grid's puts, where blocks do not meet: the last to come here meets the other PEs.
 MORI_DEVICE_FN void MeetAfterGrid() {
-  SyncWords* mine = SyncWordsOf(MyPe());
+  SyncWords* mine = MyWords();
   if (BlocksInGrid() == 1) {
     MeetAll<Block>();
     if (ThreadInBlock() == 0) EndMeeting(mine, 0);
@@ -93,8 +93,7 @@ MORI_DEVICE_FN void MeetAfterGrid() {
 MORI_DEVICE_FN void BeginGrid(const FewPes& few) {
   AwaitStream();
   if (ThreadInBlock() != 0 || (few.n_pes == 0 && BlockInGrid() != 0)) return;
-  const u32 my_pe = few.n_pes != 0 ? few.my_pe : static_cast<u32>(MyPe());
-  BeginMeeting(few.n_pes != 0 ? few.sync[my_pe] : SyncWordsOf(MyPe()), my_pe, BlockInGrid());
+  BeginMeeting(few.n_pes != 0 ? few.sync[few.my_pe] : MyWords(), BlockInGrid());
 }
 MORI_DEVICE_FN void EndBlock(const FewPes& few) {
   if (ThreadInBlock() == 0) EndMeeting(few.sync[few.my_pe], BlockInGrid());
@@ -138,9 +137,9 @@ using namespace mori::shmem::device;
 
 MORI_KERNEL MoriShmemMeet() {
   AwaitStream();
-  SyncWords* mine = SyncWordsOf(MyPe());
+  SyncWords* mine = MyWords();
   const bool leads = Warp::Rank() == 0;
-  if (leads) BeginMeeting(mine, static_cast<u32>(MyPe()), 0);
+  if (leads) BeginMeeting(mine, 0);
   MeetAll<Warp>();
   if (leads) EndMeeting(mine, 0);
 }
@@ -150,7 +149,7 @@ MORI_KERNEL MoriShmemMeetFew(MORI_ARGUMENT FewPes few) {
   AwaitStream();
   const u32 pe = ThreadInBlock();
   SyncWords* mine = few.sync[few.my_pe];
-  if (pe == few.my_pe) BeginMeeting(mine, few.my_pe, 0);  // it has nobody to meet
+  if (pe == few.my_pe) BeginMeeting(mine, 0);  // it has nobody to meet
   if (pe < few.n_pes && pe != few.my_pe) {
     const u64 meeting = LoadRelaxed(&mine->meetings_sent[pe]) + 1;
     FenceRelease();  // pairs with the acquiring load on `pe`

@@ -103,6 +103,96 @@ TEST_P(CudaLostPe, EndsTheWaitAndTheSurvivorsStartAgain) {
   EXPECT_EQ(testing::Failures(outcomes), "");
 }
 
+/// Calls that return instead of ending tell each thread which PE was lost, and leave no record.
+TEST_F(CudaFaults, CallsThatReturnWhereAPeIsLostSayWhich) {
+  const auto outcomes = RunAlone(2, [](const Pe& pe) {
+    GpuPe gpu(pe, "streams");
+    auto* signal = gpu.Zeroed<std::uint64_t>(1);
+    constexpr unsigned kThreads[] = {1, 32, 96};
+    constexpr const char* kNames[] = {"thread", "warp", "block"};
+    auto* found = gpu.cuda.Allocate<std::uint32_t>(2 * 3 * 128);
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    if (pe.rank == 1) ::_exit(0);
+    for (unsigned i = 0; i < 3; ++i) {
+      for (unsigned meets = 0; meets < 2; ++meets) {
+        const std::string kernel =
+            std::string(meets != 0 ? "meet" : "wait") + "_or_lost_" + kNames[i];
+        auto* of_kernel = found + (2 * i + meets) * 128;
+        gpu.cuda.Launch(kernel, 1, kThreads[i], static_cast<const std::uint64_t*>(signal),
+                        of_kernel);
+        std::vector<std::uint32_t> lost(1 + kThreads[i]);
+        gpu.cuda.Copy(lost.data(), of_kernel, lost.size() * sizeof lost[0]);
+        PE_CHECK(lost == std::vector<std::uint32_t>(1 + kThreads[i], 2U));  // PE 1
+      }
+    }
+    PE_CHECK_EQ(ShmemBarrierAll(), static_cast<int>(ErrorCode::kPeerLost));
+    PE_CHECK(std::string(ShmemLastError()).find("a kernel ended early") == std::string::npos);
+    ShmemFinalize();
+  });
+  EXPECT_EQ(testing::Failures(outcomes), "");
+}
+
+// ---- meetings that are not kept apart
+
+struct TwoMeetings {
+  const char* name;
+  void (*post)(const GpuPe& gpu, void* stream);
+};
+void PrintTo(const TwoMeetings& meetings, std::ostream* out) { *out << meetings.name; }
+
+const TwoMeetings kTwoMeetings[] = {
+    {"InKernels",
+     [](const GpuPe& gpu, void* stream) { gpu.cuda.LaunchOn(stream, "barrier", 1, 32); }},
+    {"OnStreams",
+     [](const GpuPe&, void* stream) { PE_CHECK_EQ(ShmemBarrierAllOnStream(stream), 0); }},
+};
+
+class CudaTwoMeetings : public CudaFaults, public ::testing::WithParamInterface<TwoMeetings> {};
+INSTANTIATE_TEST_SUITE_P(Of, CudaTwoMeetings, ::testing::ValuesIn(kTwoMeetings),
+                         [](const auto& parameter) { return parameter.param.name; });
+
+/// The second of two that are under way is told to the host, and both end: nobody else has come.
+TEST_P(CudaTwoMeetings, AtTheSameTimeAreAnErrorAndNoHang) {
+  const auto outcomes = RunAlone(2, [](const Pe& pe) {
+    GpuPe gpu(pe, "streams");
+    auto* word = gpu.Zeroed<std::uint64_t>(1);
+    if (pe.rank == 0) {
+      void* const other = gpu.cuda.CreateStream();
+      GetParam().post(gpu, gpu.cuda.stream());
+      GetParam().post(gpu, other);
+      gpu.cuda.Sync(gpu.cuda.stream());
+      gpu.cuda.Sync(other);
+      const std::uint64_t value = 1;
+      PE_CHECK_EQ(ShmemPutMem(word, &value, sizeof value, 0),
+                  static_cast<int>(ErrorCode::kInvalidArgument));
+      PE_CHECK(std::string(ShmemLastError()).find("in a barrier or collective already") !=
+               std::string::npos);
+    }
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_EQ(testing::Failures(outcomes), "");
+}
+
+/// One in a kernel and one on a stream have nothing to do with each other.
+TEST_F(CudaFaults, AMeetingInAKernelAndOneOnAStreamAreKeptApart) {
+  const auto outcomes = RunAlone(2, [](const Pe& pe) {
+    GpuPe gpu(pe, "streams");
+    void* const other = gpu.cuda.CreateStream();
+    // The PEs post them in other orders: were they one kind, they would wait for each other.
+    for (int round = 0; round < 20; ++round) {
+      if (pe.rank == 0) gpu.cuda.LaunchOn(gpu.cuda.stream(), "barrier", 1, 32);
+      PE_CHECK_EQ(ShmemBarrierAllOnStream(other), 0);
+      if (pe.rank == 0) gpu.cuda.Sync(other);
+      if (pe.rank == 1) gpu.cuda.LaunchOn(gpu.cuda.stream(), "barrier", 1, 32);
+      gpu.cuda.Sync(gpu.cuda.stream());
+      gpu.cuda.Sync(other);
+    }
+    gpu.End();
+  });
+  EXPECT_EQ(testing::Failures(outcomes), "");
+}
+
 // ---- kernels that must not run
 
 /// The kernel ends, the context lives, and the host's next call says what was wrong, once.

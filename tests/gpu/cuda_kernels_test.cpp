@@ -145,5 +145,24 @@ TEST_P(CudaKernels, AHundredThousandBarriers) {
             "");
 }
 
+// Lanes that a block does not have had a part of each copy, which nobody put.
+TEST_P(CudaKernels, WarpsOfABlockThatIsNoWholeNumberOfWarpsPutAll) {
+  EXPECT_EQ(Run([](const Pe& pe) {
+              GpuPe gpu(pe, "kernels");
+              constexpr std::uint64_t kWords = 601;  // of each warp
+              auto* dest = gpu.Zeroed<std::uint64_t>(8 * kWords);
+              auto* source = gpu.Zeroed<std::uint64_t>(8 * kWords);
+              std::uint64_t value = 0;
+              for (const unsigned threads : {1U, 31U, 33U, 40U, 95U, 250U}) {
+                value += 1'000'001;
+                gpu.cuda.Launch("put_by_warps", 1, threads, dest, source, kWords, value, Right(pe),
+                                gpu.errors);
+                gpu.ExpectNoErrors();
+              }
+              gpu.End();
+            }),
+            "");
+}
+
 }  // namespace
 }  // namespace mori::shmem

@@ -82,6 +82,26 @@ KERNEL barriers(u64* rounds_of_all, int rounds, u64* errors) {
   }
 }
 
+/// Each warp of the block puts a part of its own, also where the last one has fewer lanes; then the first
+/// or the last of them meets the other PEs.
+KERNEL put_by_warps(u64* dest, u64* source, u64 words, u64 value, int pe, u64* errors) {
+  const u32 warp = ThreadInBlock() / 32;
+  u64* const part = source + warp * words;
+  for (u64 i = Warp::Rank(); i < words; i += Warp::Size()) part[i] = value + warp * words + i;
+  Warp::Sync();
+  Put<Warp>(dest + warp * words, part, words * 8, pe);
+  Quiet<Warp>();
+  BlockSync();
+  const u32 last = (ThreadsInBlock() - 1) / 32;
+  if (warp == (value % 2 == 0 ? 0 : last)) BarrierAll<Warp>();
+  BlockSync();
+  for (u64 i = ThreadInBlock(); i < (last + 1) * words; i += ThreadsInBlock()) {
+    if (AtomicFetch(dest + i, MyPe()) != value + i) FetchAdd(errors, u64{1});
+  }
+  BlockSync();
+  if (warp == last) BarrierAll<Warp>();
+}
+
 KERNEL identity(int* pes) {
   pes[0] = MyPe();
   pes[1] = NPes();

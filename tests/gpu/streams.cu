@@ -109,6 +109,22 @@ KERNEL identity(int* pes) {
   pes[1] = ShmemNPes();
 }
 /// Where the library's small messages count on from; the same on all PEs, and none is under way.
+/// Waits for what never comes. found[0]: what the call returned, and then one for each thread that came back.
+#define WAIT_OR_LOST(scope, Scope)                                                    \
+  KERNEL wait_or_lost_##scope(const u64* signal, u32* found) {                        \
+    const u32 lost = SignalWaitUntilOrLost<Scope>(signal, Compare::kEq, 1);           \
+    if (Scope::Rank() == 0) found[0] = lost;                                          \
+    found[1 + Scope::Rank()] = lost;                                                  \
+  }                                                                                   \
+  KERNEL meet_or_lost_##scope(const u64*, u32* found) {                               \
+    const u32 lost = BarrierAllOrLost<Scope>();                                       \
+    if (Scope::Rank() == 0) found[0] = lost;                                          \
+    found[1 + Scope::Rank()] = lost;                                                  \
+  }
+WAIT_OR_LOST(thread, Thread)
+WAIT_OR_LOST(warp, Warp)
+WAIT_OR_LOST(block, Block)
+
 KERNEL set_exchanges(u64 number) { SyncWordsOf(MyPe())->exchanges = number; }
 KERNEL barrier() { ShmemBarrierAllBlock(); }
 KERNEL quiet_of(int pe) { ShmemQuiet(pe); }

@@ -50,10 +50,7 @@ MORI_DEVICE_FN u32 Meet(FaultCall call) {
   const bool leads = Scope::Rank() == 0;
   const bool is_second = leads && Swap(is_meeting, 1U) != 0;  // on its way beside the epoch
   const u64 epoch = NextEpoch<Scope>(my_pe, n_pes, epochs_of(my_pe));
-  if (Scope::SyncAny(is_second)) {
-    FailWith(FaultReason::kTwoMeetings, call, static_cast<int>(my_pe), static_cast<u32>(epoch),
-             "this PE is in a barrier or collective of a kernel already");
-  }
+  if (Scope::SyncAny(is_second)) FailMeeting(call, static_cast<u32>(epoch));
   const bool has_met = TellAndAwait<Scope>(my_pe, n_pes, epoch, epochs_of);
   const bool is_in_vain = Scope::SyncAny(!has_met);
   if (leads) StoreRelaxed(is_meeting, 0U);

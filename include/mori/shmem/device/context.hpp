@@ -76,6 +76,8 @@ struct DeviceContext {
 };
 static_assert(sizeof(DeviceContext) == 48 + 16 * kNearPes,
               "kernels compiled earlier read this layout");
+static_assert(61 * sizeof(DeviceContext) <= 64 << 10,
+              "a program of so many units with relocatable device code links (docs/device.md)");
 
 /// What kernels of the library between few PEs have room for.
 inline constexpr u32 kFewPes = 8;
@@ -89,6 +91,7 @@ struct SyncWords {
   // Of barriers and collectives in a program's kernels, one at a time:
   u64 epochs[kMaxKernelPes];  ///< [pe]: the last barrier that `pe` has come to
   u32 is_meeting;             ///< 1 while a scope of this PE is in one
+  u32 has_met_twice;          ///< 1 for good once a meeting was begun beside another one
   // Of the library's kernels on streams, of which one runs at a time:
   u32 blocks_meeting[kMeetingBlocks];         ///< 1 while a block of that number is in one
   u64 stream_epochs[kMaxKernelPes];           ///< as `epochs`

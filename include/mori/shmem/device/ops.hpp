@@ -273,18 +273,32 @@ MORI_DEVICE_FN u32 FirstLost(Order order) {
   const u32* first_lost = globalGpuStates.first_lost;
   return first_lost == nullptr ? 0 : Load(first_lost, order);
 }
-/// Whether nobody may come any more: a PE is lost, or a thread of this PE has ended by a fault.
+/// This PE's own words.
+MORI_DEVICE_FN SyncWords* MyWords() { return SyncWordsOf(MyPe()); }
+/// Tells the host that this PE has begun a meeting beside another one: neither of them knows which
+/// of the two the others have come to. From then on none of its waits lasts.
+[[noreturn]] MORI_DEVICE_COLD_FN void FailMeeting(FaultCall call, u32 value) {
+  StoreRelaxed(&MyWords()->has_met_twice, 1U);
+  FailWith(FaultReason::kTwoMeetings, call, MyPe(), value,
+           "this PE is in a barrier or collective of that kind already");
+}
+/// Whether nobody may come any more: a PE is lost, a thread of this PE has ended by a fault of
+/// which the host has yet to hear, or its meetings are out of step.
 MORI_DEVICE_FN bool MayBeInVain() {
   const FaultRecord* fault = globalGpuStates.fault;
   return FirstLost(Acquire{}) != 0 ||
-         (fault != nullptr && LoadRelaxed(reinterpret_cast<const u32*>(&fault->reason)) != 0);
+         (fault != nullptr && LoadRelaxed(reinterpret_cast<const u32*>(&fault->reason)) != 0) ||
+         (globalGpuStates.magic == kContextMagic && LoadRelaxed(&MyWords()->has_met_twice) != 0);
 }
 /// Ends a thread that has waited in vain: the threads of its scope come here together.
 [[noreturn]] MORI_DEVICE_COLD_FN void FailWaiting(FaultCall call, u32 value) {
   const u32 lost = FirstLost(Relaxed{});
-  if (lost == 0) FailThread();  // the host has been told of another fault
-  FailWith(FaultReason::kPeLost, call, static_cast<int>(lost) - 1, value,
-           "a PE was lost while this kernel waited; the host's next call names it");
+  if (lost != 0) {
+    FailWith(FaultReason::kPeLost, call, static_cast<int>(lost) - 1, value,
+             "a PE was lost while this kernel waited; the host's next call names it");
+  }
+  if (LoadRelaxed(&MyWords()->has_met_twice) != 0) FailMeeting(call, value);
+  FailThread();  // the host is told of another fault
 }
 
 /// Looks without an order until `look` is true. @return whether it is not, and may never be
