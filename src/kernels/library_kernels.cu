@@ -92,6 +92,7 @@ MORI_DEVICE_FN void MeetAfterGrid() {
 /// The start of a grid's work: each block that meets others is in a meeting, or else block 0 for all.
 MORI_DEVICE_FN void BeginGrid(const FewPes& few) {
   AwaitStream();
+  if (few.n_pes == 0) RequireState();
   if (ThreadInBlock() != 0 || (few.n_pes == 0 && BlockInGrid() != 0)) return;
   BeginMeeting(few.n_pes != 0 ? few.sync[few.my_pe] : MyWords(), BlockInGrid());
 }
@@ -137,6 +138,7 @@ using namespace mori::shmem::device;
 
 MORI_KERNEL MoriShmemMeet() {
   AwaitStream();
+  RequireState();
   SyncWords* mine = MyWords();
   const bool leads = Warp::Rank() == 0;
   if (leads) BeginMeeting(mine, 0);

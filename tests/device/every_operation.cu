@@ -146,16 +146,16 @@ WAITS_OF(Block, u64)
     ShmemMaxReduce##S(dest, source, count);                                                       \
   }
 
+COPIES_OF(, u32)
+COPIES_OF(Block, u64)
 #if !defined(FEWER_KERNELS)
 BYTES_OF()
 BYTES_OF(Warp)
 BYTES_OF(Block)
-COPIES_OF(, u32)
 COPIES_OF(, u64)
 COPIES_OF(Warp, u32)
 COPIES_OF(Warp, u64)
 COPIES_OF(Block, u32)
-COPIES_OF(Block, u64)
 REDUCTIONS_OF(, u32)
 REDUCTIONS_OF(, u64)
 REDUCTIONS_OF(Warp, u32)

@@ -26,9 +26,7 @@ BUILD_SECONDS = 300
 # From 18 on, clang has the atomics with a scope that AMD GPUs need; 19 is what was looked at most.
 CLANGS_FOR_AMD = [f"clang-{version}" for version in (19, 22, 21, 20, 18)]
 CLANGS_FOR_GFX950 = ["clang-22", "clang-21", "clang-20"]
-CLANGS_FOR_NVIDIA = CLANGS_FOR_AMD + [
-    f"clang-{version}" for version in (17, 16, 15, 14)
-]
+CLANGS_FOR_NVIDIA = CLANGS_FOR_AMD + [f"clang-{version}" for version in (17, 16, 15, 14)]
 
 
 # ---- compilers
@@ -87,17 +85,13 @@ def by_nvcc(output: pathlib.Path, *options: str, source: pathlib.Path = SOURCE) 
     nvcc = find_nvcc()
     command = [nvcc, *options, "-Werror", "all-warnings", "-o", str(output)]
     if "-ptx" not in options:  # not looked at: as fast as this nvcc can
-        about = subprocess.run(
-            [nvcc, "--help"], capture_output=True, text=True, check=True
-        ).stdout
+        about = subprocess.run([nvcc, "--help"], capture_output=True, text=True, check=True).stdout
         command += ["-Ofc", "max"] if "--Ofast-compile" in about else ["-Xcicc", "-O1"]
     compiled(command, source)
     return output.read_text() if "-ptx" in options else ""
 
 
-def needs_of(
-    ptx: concurrent.futures.Future[str], file: pathlib.Path, *options: str
-) -> str:
+def needs_of(ptx: concurrent.futures.Future[str], file: pathlib.Path, *options: str) -> str:
     """What the kernels of this PTX need on sm_90, in the words of ptxas."""
     ptx.result()  # the file is there
     command = [find_nvcc(), "-cubin", "-arch=sm_90", "-Xptxas", "-v", *options]
@@ -106,12 +100,7 @@ def needs_of(
 
 def by_clang_for_nvidia(output: pathlib.Path, option: str) -> str:
     command = [find_clang(CLANGS_FOR_NVIDIA), "-x", "cuda", "--cuda-device-only"]
-    command += [
-        "--cuda-gpu-arch=sm_80",
-        "-nocudainc",
-        "-nocudalib",
-        "-Wno-unknown-cuda-version",
-    ]
+    command += ["--cuda-gpu-arch=sm_80", "-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"]
     command += ["-nostdinc", "-O2", "-fno-exceptions", "-Wall", "-Wextra", "-Werror"]
     compiled([*command, option, "-S", "-o", str(output)])
     return "" if option == "-fsyntax-only" else output.read_text()
@@ -120,7 +109,7 @@ def by_clang_for_nvidia(output: pathlib.Path, option: str) -> str:
 def amd_gpus() -> list[str]:
     """Those that a compiler here knows."""
     known = ["gfx90a", "gfx942", "gfx1100"]
-    return known + ["gfx950"] if any(map(shutil.which, CLANGS_FOR_GFX950)) else known
+    return [*known, "gfx950"] if any(map(shutil.which, CLANGS_FOR_GFX950)) else known
 
 
 def by_clang_for_amd(
@@ -147,19 +136,14 @@ def by_nvrtc(architecture: str) -> str:
     encoded = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     source = SOURCE.read_bytes()
     assert (
-        library.nvrtcCreateProgram(
-            ctypes.byref(program), source, SOURCE.name.encode(), 0, 0, 0
-        )
+        library.nvrtcCreateProgram(ctypes.byref(program), source, SOURCE.name.encode(), 0, 0, 0)
         == 0
     )
     code = library.nvrtcCompileProgram(program, len(options), encoded)
 
     def text_of(what: str) -> str:
         bytes_needed = ctypes.c_size_t()
-        assert (
-            getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(bytes_needed))
-            == 0
-        )
+        assert getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(bytes_needed)) == 0
         text = ctypes.create_string_buffer(bytes_needed.value)
         assert getattr(library, f"nvrtcGet{what}")(program, text) == 0
         return text.value.decode()
@@ -185,17 +169,12 @@ LOOKED_AT = re.compile(
 def kernels_of(text: str) -> dict[str, Statements]:
     """The code of each kernel of PTX or of AMD's assembly, as far as it is looked at."""
     if ".entry" in text:
-        bodies = re.findall(
-            r"\.entry (?:Call|Mori)(\w+)\([^{]*\n\{(.*?)\n\}", text, re.S
-        )
+        bodies = re.findall(r"\.entry (?:Call|Mori)(\w+)\([^{]*\n\{(.*?)\n\}", text, re.S)
         statements_of = ptx_statements
     else:
         bodies = re.findall(r"^(?:Call|Mori)(\w+):(.*?)^\.Lfunc_end", text, re.S | re.M)
         statements_of = amd_statements
-    return {
-        name: list(filter(LOOKED_AT.match, statements_of(body)))
-        for name, body in bodies
-    }
+    return {name: list(filter(LOOKED_AT.match, statements_of(body))) for name, body in bodies}
 
 
 def ptx_statements(body: str) -> Iterator[str]:
@@ -223,9 +202,7 @@ def successors(statements: Statements) -> list[list[int]]:
     Lanes of AMD's wavefronts that take no part in some code wait for those that do: it may be
     skipped where there is none of them, and counts as gone through here.
     """
-    labels = {
-        text[:-1]: index for index, text in enumerate(statements) if text.endswith(":")
-    }
+    labels = {text[:-1]: index for index, text in enumerate(statements) if text.endswith(":")}
     follow = [[index + 1] for index in range(len(statements))]
     follow[-1] = []
     for index, text in enumerate(statements):
@@ -261,17 +238,10 @@ class Order:
 
     def faults(self, text: str, without_fence: bool = False) -> list[str | None]:
         """Of each kernel, the fault or None; of the same code without any such fence if asked."""
-        code = [
-            v
-            for k, v in kernels_of(text).items()
-            if re.fullmatch(f"Shmem{self.kernels}", k)
-        ]
+        code = [v for k, v in kernels_of(text).items() if re.fullmatch(f"Shmem{self.kernels}", k)]
         assert code, f"{self.name}: no kernel is called Shmem{self.kernels}"
         if without_fence:
-            code = [
-                [text for text in body if not re.match(self.fence, text)]
-                for body in code
-            ]
+            code = [[text for text in body if not re.match(self.fence, text)] for body in code]
         return [self.fault(statements) for statements in code]
 
     def fault(self, statements: Statements) -> str | None:
@@ -281,27 +251,17 @@ class Order:
             seen: set[int] = set()
             while pending:
                 index = pending.pop()
-                if index not in seen and not (
-                    fence and re.match(fence, statements[index])
-                ):
+                if index not in seen and not (fence and re.match(fence, statements[index])):
                     seen.add(index)
                     pending += follow[index]
             return seen
 
-        firsts = [
-            i for i, text in enumerate(statements) if re.match(self.first or "", text)
-        ]
+        firsts = [i for i, text in enumerate(statements) if re.match(self.first or "", text)]
         if self.first_repeats:
             firsts = [i for i in firsts if i in reached(list(follow[i]), None)]
         assert firsts, f"{self.name}: nothing is {self.first}"
-        assert any(re.match(self.later, text) for text in statements), (
-            f"nothing: {self.later}"
-        )
-        ahead = (
-            [0]
-            if self.first is None
-            else [i for first in firsts for i in follow[first]]
-        )
+        assert any(re.match(self.later, text) for text in statements), f"nothing: {self.later}"
+        ahead = [0] if self.first is None else [i for first in firsts for i in follow[first]]
         for index in reached(ahead, self.fence):
             if re.match(self.later, statements[index]):
                 return f"{self.name}: `{statements[index]}` without {self.fence}"

@@ -57,12 +57,11 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builds]:
     amd = functools.partial(pool.submit, by_clang_for_amd)
     library = folder / "library.ptx"
     options = ["-ptx", "-arch=compute_90", f"-I{ROOT / 'src'}"]
+    ptx_90 = nvcc(folder / "90.ptx", "-ptx", "-arch=compute_90", FEWER_KERNELS)
     library_ptx = nvcc(library, *options, source=LIBRARY_SOURCE)
     begun = {
         "nvcc": nvcc(folder / "nvcc.ptx", "-ptx", "-arch=compute_80", FEWER_KERNELS),
-        "nvcc, compute_90": nvcc(
-            folder / "90.ptx", "-ptx", "-arch=compute_90", FEWER_KERNELS
-        ),
+        "nvcc, compute_90": ptx_90,
         **{gpu: amd(folder / f"{gpu}.s", FEWER_KERNELS, gpu) for gpu in AMD},
         **{
             f"library, {gpu}": amd(
@@ -78,10 +77,9 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builds]:
         "clang, all": clang(folder / "all.ptx", "-fsyntax-only"),
         "amd, all": amd(folder / "all.s", "-fsyntax-only", "gfx942"),
         "library": library_ptx,
+        "nvcc, needs": pool.submit(needs_of, ptx_90, folder / "90.ptx"),
         "library, needs": pool.submit(needs_of, library_ptx, library),
-        "library, few registers": pool.submit(
-            needs_of, library_ptx, library, "-maxrregcount=32"
-        ),
+        "library, few registers": pool.submit(needs_of, library_ptx, library, "-maxrregcount=32"),
     }
     yield begun
     pool.shutdown(cancel_futures=True)
@@ -95,37 +93,18 @@ def code_of(builds: Builds, compiler: str) -> str:
 
 @pytest.mark.parametrize(
     "compiler",
-    [
-        *PTX,
-        *AMD,
-        *NVRTC,
-        "nvcc, linked",
-        "nvcc, sm_90",
-        "clang, all",
-        "amd, all",
-        "library",
-    ],
+    [*PTX, *AMD, *NVRTC, "nvcc, linked", "nvcc, sm_90", "clang, all", "amd, all", "library"],
 )
-def test_every_operation_compiles_without_a_warning(
-    builds: Builds, compiler: str
-) -> None:
+def test_every_operation_compiles_without_a_warning(builds: Builds, compiler: str) -> None:
     builds[compiler].result()
 
 
 def test_every_operation_is_compiled_at_every_scope_for_both_sizes() -> None:
-    command = [
-        find_clang(CLANGS_FOR_NVIDIA),
-        "-x",
-        "cuda",
-        "--cuda-device-only",
-        "-nocudainc",
-    ]
+    command = [find_clang(CLANGS_FOR_NVIDIA), "-x", "cuda", "--cuda-device-only", "-nocudainc"]
     command += ["-nocudalib", "-nostdinc", f"-I{INCLUDE}", "-std=c++17", "-E", "-P"]
 
     def read(file: pathlib.Path) -> str:
-        done = subprocess.run(
-            [*command, str(file)], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([*command, str(file)], capture_output=True, text=True, check=True)
         return done.stdout
 
     operations = re.findall(
@@ -136,14 +115,10 @@ def test_every_operation_is_compiled_at_every_scope_for_both_sizes() -> None:
     assert len(operations) > 90
     for scope in ("", "Warp", "Block"):
         assert ("", f"ShmemPutMemSignal{scope}") in operations
-    kernels = dict(
-        re.findall(r"void Call(\w+)\([^{]*\) \{(.*?)(?=extern|$)", read(SOURCE), re.S)
-    )
+    kernels = dict(re.findall(r"void Call(\w+)\([^{]*\) \{(.*?)(?=extern|$)", read(SOURCE), re.S))
     for template, operation in operations:
         for suffix in ("_u32", "_u64") if template else ("",):
-            assert f"{operation}(" in kernels.get(operation + suffix, ""), (
-                operation + suffix
-            )
+            assert f"{operation}(" in kernels.get(operation + suffix, ""), operation + suffix
 
 
 def test_device_headers_include_no_standard_header() -> None:
@@ -187,9 +162,7 @@ def ptx_orders() -> list[Order]:
         Order("fence acquires", f"Fence{ANY_SCOPE}", byte_store, both, byte_store),
         Order("quiet", f"Quiet{ANY_SCOPE}(_pe)?", byte_store, PTX_SC, byte_store),
         Order("before epochs", MEETING + ANY_SCOPE, byte_store, fence, set_signal),
-        Order(
-            "behind epochs", MEETING + ANY_SCOPE, set_signal, acquire, byte_load, True
-        ),
+        Order("behind epochs", MEETING + ANY_SCOPE, set_signal, acquire, byte_load, True),
         Order("data, epochs", COLLECTIVE + ANY_SCOPE, data, fence, set_signal),
         Order("behind collectives", COLLECTIVE + ANY_SCOPE, set_signal, acquire, EXIT),
         Order("wait", f"{WAIT}(_u32|_u64)?", None, acquire, r"st\.global\.[ub]"),
@@ -198,30 +171,12 @@ def ptx_orders() -> list[Order]:
     for scope, met in (("Block", block), ("Warp", warp)):
         rows += [
             Order(f"{scope} met behind data", f"{PUT_SIGNAL}{scope}", data, met, fence),
-            Order(
-                f"{scope} met in a collective", f"{COLLECTIVE}{scope}", data, met, fence
-            ),
-            Order(
-                f"{scope} met, fence",
-                f"{COMPLETION}{scope}(_pe)?",
-                byte_store,
-                met,
-                fence,
-            ),
+            Order(f"{scope} met in a collective", f"{COLLECTIVE}{scope}", data, met, fence),
+            Order(f"{scope} met, fence", f"{COMPLETION}{scope}(_pe)?", byte_store, met, fence),
             Order(f"{scope} met, epochs", f"{MEETING}{scope}", byte_store, met, fence),
+            Order(f"{scope} met behind epochs", f"{MEETING}{scope}", acquire, met, byte_load),
             Order(
-                f"{scope} met behind epochs",
-                f"{MEETING}{scope}",
-                acquire,
-                met,
-                byte_load,
-            ),
-            Order(
-                f"{scope} met behind a wait",
-                f"{WAIT}{scope}(_.*)?",
-                acquire,
-                met,
-                r"st\.global",
+                f"{scope} met behind a wait", f"{WAIT}{scope}(_.*)?", acquire, met, r"st\.global"
             ),
         ]
     return rows
@@ -233,13 +188,7 @@ def library_orders() -> list[Order]:
     waited = r"griddepcontrol\.wait$"
     shared_memory = r"(@\S+ )?(atom|ld\.(?!param|const|local)|st\.(?!param|local))"
     return [
-        Order(
-            "the stream before",
-            f"(Meet(Few)?|Small.*|{shared})",
-            None,
-            waited,
-            shared_memory,
-        ),
+        Order("the stream before", f"(Meet(Few)?|Small.*|{shared})", None, waited, shared_memory),
         Order("data, epochs", shared, PTX_DATA, PTX_RELEASE, PTX_SET),
         Order("block met behind data", shared, PTX_DATA, PTX_BLOCK, r"fence\."),
         Order("data, the count of blocks", shared, PTX_DATA, PTX_RELEASE, PTX_ADD),
@@ -269,15 +218,11 @@ def amd_orders(gpu: str) -> list[Order]:
     epoch = r"flat_store_(dwordx2|b64) "
     byte_store = r"global_store_(byte|b8) "
     byte_load = r"global_load_(ubyte|u8|d16_u8) "
-    wait_alone = (
-        "(Signal)?WaitUntil"  # the others look at the mark of lost PEs behind it
-    )
+    wait_alone = "(Signal)?WaitUntil"  # the others look at the mark of lost PEs behind it
     rows = [
         Order("data, signal added", PUT_SIGNAL + ANY_SCOPE, data, release, add),
         Order("before a signal added", "SignalOp", byte_store, release, add),
-        Order(
-            "fence", f"{COMPLETION}{ANY_SCOPE}(_pe)?", byte_store, release, byte_store
-        ),
+        Order("fence", f"{COMPLETION}{ANY_SCOPE}(_pe)?", byte_store, release, byte_store),
         Order("fence acquires", f"Fence{ANY_SCOPE}", byte_store, acquire, byte_store),
         Order("before epochs", MEETING + ANY_SCOPE, byte_store, release, epoch),
         Order("behind polls", MEETING + ANY_SCOPE, poll, acquire, byte_load, True),
@@ -285,32 +230,16 @@ def amd_orders(gpu: str) -> list[Order]:
         Order("wait or lost", f"{WAIT}{ANY_SCOPE}(_u32|_u64)?", None, acquire, store),
         Order("test", "(Test_.*|SignalFetch)", None, acquire, store),
         Order("block drained before it meets", f"{PUT_SIGNAL}Block", data, wait, block),
-        Order(
-            "block drained before a fence",
-            f"{COMPLETION}Block(_pe)?",
-            byte_store,
-            wait,
-            block,
-        ),
-        Order(
-            "block met behind polls", "(Sync|Barrier)AllBlock", poll, block, byte_load
-        ),
-        Order(
-            "block met behind a wait", f"{wait_alone}Block(_.*)?", poll, block, store
-        ),
+        Order("block drained before a fence", f"{COMPLETION}Block(_pe)?", byte_store, wait, block),
+        Order("block met behind polls", "(Sync|Barrier)AllBlock", poll, block, byte_load),
+        Order("block met behind a wait", f"{wait_alone}Block(_.*)?", poll, block, store),
     ]
     if gfx9:
         written = r"(flat|global)_(store|atomic)_"
         rows += [
             Order("write-back, signal", PUT_SIGNAL + ANY_SCOPE, release, wait, written),
             Order("write-back, signal alone", "SignalOp", release, wait, written),
-            Order(
-                "write-back, fence",
-                f"{COMPLETION}{ANY_SCOPE}(_pe)?",
-                release,
-                wait,
-                written,
-            ),
+            Order("write-back, fence", f"{COMPLETION}{ANY_SCOPE}(_pe)?", release, wait, written),
             Order("write-back, epochs", MEETING + ANY_SCOPE, release, wait, written),
             Order("block met behind data", f"{PUT_SIGNAL}Block", data, block, release),
         ]
@@ -342,13 +271,9 @@ def amd_library_orders() -> list[Order]:
 ORDERS = [(compiler, order) for compiler in PTX for order in ptx_orders()]
 ORDERS += [("library", order) for order in library_orders()]
 ORDERS += [(gpu, order) for gpu in AMD for order in amd_orders(gpu)]
-ORDERS += [
-    (f"library, {gpu}", order) for gpu in AMD_LIBRARY for order in amd_library_orders()
-]
+ORDERS += [(f"library, {gpu}", order) for gpu in AMD_LIBRARY for order in amd_library_orders()]
 each_order = pytest.mark.parametrize(
-    ("compiler", "order"),
-    ORDERS,
-    ids=[f"{name}: {order.name}" for name, order in ORDERS],
+    ("compiler", "order"), ORDERS, ids=[f"{name}: {order.name}" for name, order in ORDERS]
 )
 
 
@@ -368,11 +293,7 @@ def test_a_quiet_that_is_not_sequentially_consistent_is_found(
     builds: Builds, compiler: str
 ) -> None:
     (order,) = [order for order in ptx_orders() if order.name == "quiet"]
-    assert all(
-        order.faults(
-            code_of(builds, compiler).replace("fence.sc.sys", "fence.acq_rel.sys")
-        )
-    )
+    assert all(order.faults(code_of(builds, compiler).replace("fence.sc.sys", "fence.acq_rel.sys")))
 
 
 @pytest.mark.parametrize("compiler", PTX)
@@ -409,9 +330,7 @@ def test_only_compute_90_has_a_fence_that_only_releases(builds: Builds) -> None:
     assert {"ShmemPutMemSignal", "ShmemSignalOp", "ShmemFence"} <= everywhere
     assert releasing_kernels(older, r"fence\.release") == set()
     if knows_the_releasing_fence(newer):
-        fences = {
-            kernel for kernel in everywhere if re.match("Shmem(Fence|Quiet)", kernel)
-        }
+        fences = {kernel for kernel in everywhere if re.match("Shmem(Fence|Quiet)", kernel)}
         assert releasing_kernels(newer, r"fence\.release") == everywhere - fences
     else:  # CUDA before 12.8
         assert releasing_kernels(newer, r"fence\.release") == set()
@@ -428,26 +347,14 @@ def ptx_scope_faults(text: str) -> list[str]:
             return {"relaxed", "sys"} <= set(words)
         if words[0] in ("fence", "membar"):
             return (
-                len(words) == 3
-                and words[1] in ("release", "acq_rel", "sc")
-                and words[2] == "sys"
+                len(words) == 3 and words[1] in ("release", "acq_rel", "sc") and words[2] == "sys"
             )
         ordered = {"relaxed", "acquire", "release"} & set(words)
-        return (
-            "sys" in words
-            if ordered
-            else not {"cta", "cluster", "gpu", "mmio"} & set(words)
-        )
+        return "sys" in words if ordered else not {"cta", "cluster", "gpu", "mmio"} & set(words)
 
-    found = re.findall(
-        r"^\s*(?:@\S+\s+)?((?:atom|red|fence|membar|ld|st)\.[\w.:]+)", text, re.M
-    )
-    assert {"atom", "fence", "ld", "st"} <= {
-        instruction.split(".")[0] for instruction in found
-    }
-    return [
-        instruction for instruction in set(found) if not holds(instruction.split("."))
-    ]
+    found = re.findall(r"^\s*(?:@\S+\s+)?((?:atom|red|fence|membar|ld|st)\.[\w.:]+)", text, re.M)
+    assert {"atom", "fence", "ld", "st"} <= {instruction.split(".")[0] for instruction in found}
+    return [instruction for instruction in set(found) if not holds(instruction.split("."))]
 
 
 @pytest.mark.parametrize("compiler", [*PTX, *NVRTC, "library"])
@@ -477,9 +384,7 @@ def test_ptx_at_another_scope_is_found(
     builds: Builds, compiler: str, kind: str, before: str, after: str
 ) -> None:
     text = code_of(builds, compiler)
-    if (
-        "release" in kind and "fence.release" not in text
-    ):  # as in all code for older GPUs
+    if "release" in kind and "fence.release" not in text:  # as in all code for older GPUs
         text = text.replace("fence.acq_rel", "fence.release", 1)
     right = re.search(rf"\b{kind}[\w.]*", text)
     assert right and before in right[0]
@@ -494,11 +399,7 @@ SYSTEM_SCOPE = {
     **{
         (gpu, kind): scope
         for gpu in ("gfx942", "gfx950")
-        for kind, scope in (
-            ("load", "sc0 sc1"),
-            ("store", "sc0 sc1"),
-            ("atomic", "sc1"),
-        )
+        for kind, scope in (("load", "sc0 sc1"), ("store", "sc0 sc1"), ("atomic", "sc1"))
     },
     ("gfx1100", "load"): "glc",
 }
@@ -512,10 +413,7 @@ def amd_scope_faults(text: str, gpu: str) -> list[str]:
         if named:
             kind = {"Fetch": "load", "Set": "store"}.get(named[1], "atomic")
             scope = SYSTEM_SCOPE.get((gpu, kind), "")
-            if not any(
-                re.match(rf"(flat|global)_{kind}_.*{scope}$", text)
-                for text in statements
-            ):
+            if not any(re.match(rf"(flat|global)_{kind}_.*{scope}$", text) for text in statements):
                 found.append(kernel)
     return found
 
@@ -525,20 +423,16 @@ def test_amd_atomics_are_at_system_scope(builds: Builds, gpu: str) -> None:
     assert amd_scope_faults(code_of(builds, gpu), gpu) == []
 
 
-@pytest.mark.parametrize(
-    ("gpu", "bit"), [("gfx90a", "glc"), ("gfx942", "sc1"), ("gfx1100", "glc")]
-)
-def test_amd_atomics_at_another_scope_are_found(
-    builds: Builds, gpu: str, bit: str
-) -> None:
+@pytest.mark.parametrize(("gpu", "bit"), [("gfx90a", "glc"), ("gfx942", "sc1"), ("gfx1100", "glc")])
+def test_amd_atomics_at_another_scope_are_found(builds: Builds, gpu: str, bit: str) -> None:
     found = amd_scope_faults(code_of(builds, gpu).replace(f" {bit}", ""), gpu)
     kinds = [kind for of_gpu, kind in SYSTEM_SCOPE if of_gpu == gpu]
     assert len(found) == 2 * (14 if "atomic" in kinds else len(kinds))
 
 
-# Of the instructions of each GPU that order or pass by caches: the scope that each must have, wherever
-# it is. A scope of the device alone has one bit less on gfx942 and gfx950, and one of the two
-# invalidations on gfx90a, whose second the next rule asks for.
+# Of the instructions of each GPU that order or pass by caches: the scope that each must have,
+# wherever it is. A scope of the device alone has one bit less on gfx942 and gfx950, and one of the
+# two invalidations on gfx90a, whose second the next rule asks for.
 AMD_SCOPES = {
     "gfx942": [
         (r"buffer_(wbl2|inv)", r"buffer_\w+ sc0 sc1"),
@@ -573,9 +467,7 @@ def amd_order_faults(text: str, gpu: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "compiler", [*AMD, *(f"library, {gpu}" for gpu in AMD_LIBRARY)]
-)
+@pytest.mark.parametrize("compiler", [*AMD, *(f"library, {gpu}" for gpu in AMD_LIBRARY)])
 def test_amd_fences_are_at_system_scope(builds: Builds, compiler: str) -> None:
     assert amd_order_faults(code_of(builds, compiler), compiler.split()[-1]) == set()
 
@@ -615,15 +507,11 @@ def bytes_of(symbol: str, text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("compiler", [*PTX, *AMD, "nvrtc"])
-def test_the_state_is_where_the_host_looks_for_it(
-    builds: Builds, compiler: str
-) -> None:
+def test_the_state_is_where_the_host_looks_for_it(builds: Builds, compiler: str) -> None:
     text = code_of(builds, compiler)
     assert len(bytes_of("globalGpuStates", text)) == 1
     assert bytes_of("globalGpuStates", text) == bytes_of("as_large_as_the_state", text)
-    assert (
-        bytes_of("globalGpuStates", text.replace("globalGpu", "_ZL15globalGpu")) == []
-    )
+    assert bytes_of("globalGpuStates", text.replace("globalGpu", "_ZL15globalGpu")) == []
 
 
 def other_calls(text: str) -> set[str]:
@@ -643,6 +531,49 @@ def test_only_failure_and_copies_are_called(builds: Builds, compiler: str) -> No
     text = code_of(builds, compiler)
     assert other_calls(text) == set()
     assert other_calls(text.replace("FailOutOfReach", "Quiet")) != set()
+
+
+# ---- copies of elements
+
+
+COPY = re.compile(
+    r"\.func\s+(?:\([^)]*\)\s*)?_Z\w*CopyAny\w*Lj(\d)E\w*\([^)]*\)[^{};]*\{(.*?)\n\}", re.S
+)
+BYTES_OF = {"u8": 1, "b8": 1, "u16": 2, "b16": 2, "b32": 4, "u32": 4, "b64": 8, "u64": 8}
+
+
+def smaller_words(text: str, of_bytes: int) -> dict[int, set[str]]:
+    """Of each copy of elements of as many bytes or more: what is smaller in it than `of_bytes`."""
+    found = {}
+    for unit, body in COPY.findall(text):
+        accesses = re.findall(r"^\s*(?:@\S+ )?(?:ld|st)\.(?!param|local|const)[\w.]*", body, re.M)
+        kinds = {access.split(".")[-1] for access in accesses if ".v4." not in access}
+        assert kinds, f"a copy of elements of {unit} bytes accesses nothing"
+        found.setdefault(int(unit), set()).update(k for k in kinds if BYTES_OF[k] < of_bytes)
+    return found
+
+
+@pytest.mark.parametrize("compiler", PTX)
+def test_no_element_is_copied_in_parts(builds: Builds, compiler: str) -> None:
+    text = code_of(builds, compiler)
+    assert smaller_words(text, 4)[4] == set()
+    assert smaller_words(text, 8)[8] == set()
+    assert smaller_words(text, 8)[1] >= {"u8", "u16", "b32"}  # where types are not known
+
+
+# ---- what kernels need
+
+
+def registers(report: str) -> dict[str, int]:
+    found = re.findall(r"entry function '(\w+)'.*?Used (\d+) registers", report, re.S)
+    assert len(found) > 10
+    return {name: int(number) for name, number in found}
+
+
+def test_each_operation_leaves_room_for_blocks_of_1024_threads(builds: Builds) -> None:
+    needs = registers(code_of(builds, "nvcc, needs"))
+    too_many = {name for name, number in needs.items() if number > 64}
+    assert {name for name in too_many if "Reduce" not in name} == set()  # those want launch bounds
 
 
 # ---- what the library's kernels need
@@ -667,6 +598,4 @@ def test_the_librarys_kernels_keep_all_in_registers(builds: Builds) -> None:
 
 
 def test_a_kernel_that_lacks_registers_is_found(builds: Builds) -> None:
-    assert "MoriShmemBroadcast" in use_local_memory(
-        code_of(builds, "library, few registers")
-    )
+    assert "MoriShmemBroadcast" in use_local_memory(code_of(builds, "library, few registers"))

@@ -273,8 +273,13 @@ MORI_DEVICE_FN u32 FirstLost(Order order) {
   const u32* first_lost = globalGpuStates.first_lost;
   return first_lost == nullptr ? 0 : Load(first_lost, order);
 }
-/// This PE's own words.
-MORI_DEVICE_FN SyncWords* MyWords() { return SyncWordsOf(MyPe()); }
+/// This PE's own words; null without its state.
+MORI_DEVICE_FN SyncWords* MyWords() {
+  const u32 my_pe = globalGpuStates.my_pe;
+  return reinterpret_cast<SyncWords*>(my_pe < kNearPes
+                                          ? LoadConstant(&globalGpuStates.near_pes[my_pe].sync)
+                                          : globalGpuStates.pes[my_pe].sync);
+}
 /// Tells the host that this PE has begun a meeting beside another one: neither of them knows which
 /// of the two the others have come to. From then on none of its waits lasts.
 [[noreturn]] MORI_DEVICE_COLD_FN void FailMeeting(FaultCall call, u32 value) {
@@ -286,9 +291,10 @@ MORI_DEVICE_FN SyncWords* MyWords() { return SyncWordsOf(MyPe()); }
 /// which the host has yet to hear, or its meetings are out of step.
 MORI_DEVICE_FN bool MayBeInVain() {
   const FaultRecord* fault = globalGpuStates.fault;
+  const SyncWords* words = MyWords();
   return FirstLost(Acquire{}) != 0 ||
          (fault != nullptr && LoadRelaxed(reinterpret_cast<const u32*>(&fault->reason)) != 0) ||
-         (globalGpuStates.magic == kContextMagic && LoadRelaxed(&MyWords()->has_met_twice) != 0);
+         (words != nullptr && LoadRelaxed(&words->has_met_twice) != 0);
 }
 /// Ends a thread that has waited in vain: the threads of its scope come here together.
 [[noreturn]] MORI_DEVICE_COLD_FN void FailWaiting(FaultCall call, u32 value) {
@@ -319,12 +325,13 @@ MORI_DEVICE_FN bool PollInVain(Look look) {
 template <typename Look>
 MORI_DEVICE_FN bool Await(Look look) {
   constexpr u32 kLooksAtOnce = 64;
+  bool is_there = false;
   bool is_last = false;
-  bool is_there = look(WhileWaiting{});
-  for (u32 looks = 1; !is_there && !is_last; ++looks) {
+  for (u32 looks = 1;; ++looks) {
+    is_there = look(WhileWaiting{});
+    if (is_there || is_last) break;
     // What a lost PE had sent before is here by then: one look more.
     if (looks >= kLooksAtOnce) is_last = PollInVain(look);
-    is_there = look(WhileWaiting{});
   }
   AcquireAfterWaiting();
   return is_there;
