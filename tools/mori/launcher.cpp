@@ -21,7 +21,9 @@
 #include "base/status.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
+#include "bootstrap/address.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/unique_id.hpp"
 #include "guard.hpp"
 #include "input_pump.hpp"
 #include "output.hpp"
@@ -58,6 +60,19 @@ std::string CannotRunText(const std::string& program, int error_number) {
     return fmt::format("cannot run {}: no such program in PATH", quoted);
   }
   return fmt::format("cannot run {}: {}", quoted, std::strerror(error_number));
+}
+
+/// The id by which PEs find each other, served by this process. @return kInvalidConfig, or kSystem
+/// where no other process can call it.
+Result<shmem::UniqueId> OpenMeeting(const shmem::Config& config) {
+  MORI_RETURN_IF_ERROR(shmem::SelectOwnAddresses(config.socket_ifname).status());
+  MORI_ASSIGN_OR_RETURN(const shmem::UniqueId id,
+                        shmem::RendezvousService::Instance().Open(config));
+  MORI_ASSIGN_OR_RETURN(const shmem::Rendezvous rendezvous, shmem::DecodeUniqueId(id));
+  if (rendezvous.addresses.empty()) {
+    return shmem::Error(shmem::ErrorCode::kSystem, "no address of this machine can be listened on");
+  }
+  return id;
 }
 
 class Launcher {
@@ -138,7 +153,7 @@ bool Launcher::StartAll() {
   // A wrong variable would end each PE: here it is said once, and by whom it is read.
   const Result<shmem::Config> config = shmem::Config::FromEnvironment();
   if (!config.ok()) return CannotStart(config.status().message(), kExitError);
-  const Result<shmem::UniqueId> made = shmem::RendezvousService::Instance().Open(*config);
+  const Result<shmem::UniqueId> made = OpenMeeting(*config);
   const bool is_wrong_setting = made.status().code() == shmem::ErrorCode::kInvalidConfig;
   if (is_wrong_setting) return CannotStart(made.status().message(), kExitError);
   if (!made.ok() && options_.n_pes > 1) {
