@@ -328,6 +328,10 @@ TEST_P(HeapConformance, AWrongAddressIsNoBlock) {
     }
     ASSERT_TRUE(heap(pe).Free(*block).ok());
     ASSERT_EQ(heap(pe).Free(*block).status().code(), ErrorCode::kInvalidArgument);
+    ASSERT_EQ(heap(pe).OffsetOf(heap(pe).base()), 0u);
+    ASSERT_EQ(heap(pe).OffsetOf(heap(pe).base() + kHeapBytes - 1), kHeapBytes - 1);
+    ASSERT_EQ(heap(pe).OffsetOf(heap(pe).base() + kHeapBytes), std::nullopt);
+    ASSERT_EQ(heap(pe).OffsetOf(heap(pe).base() - 1), std::nullopt);
     ASSERT_EQ(heap(pe).Translate(&local, 4, 0), nullptr);
     ASSERT_EQ(heap(pe).Translate(heap(pe).base() + kHeapBytes - 4, 8, 0), nullptr);
   });
@@ -504,6 +508,31 @@ TEST(MappedSpace, HeapsThatNoAddressesCanHoldAreASentence) {
                            ::testing::HasSubstr(FormatByteSize(bytes)),
                            ::testing::HasSubstr("MORI_SHMEM_HEAP_SIZE")));
     }
+  }
+}
+
+TEST(HeapConfig, ASizeThatCannotBeIsRefusedWithItsVariable) {
+  Faults faults;
+  const FaultyRuntime runtime(&faults, false);
+  struct Case {
+    std::optional<std::uint64_t> heap_bytes, chunk_bytes;
+    std::string_view sentence;
+  };
+  for (const auto& [heap_bytes, chunk_bytes, sentence] :
+       {Case{{}, {}, "MORI_SHMEM_HEAP_SIZE is not set"},
+        Case{4095, {}, "MORI_SHMEM_HEAP_SIZE is 4095 bytes, less than the smallest heap of 4 KiB"},
+        Case{4096, {}, ""}, Case{runtime.MemoryBytes(), {}, ""},
+        Case{runtime.MemoryBytes() + 1,
+             {},
+             "MORI_SHMEM_HEAP_SIZE is 1073741825 bytes, more than the 1 GiB"},
+        Case{1 << 20, 2 * runtime.MemoryBytes(),
+             "MORI_SHMEM_VMM_CHUNK_SIZE is 2 GiB, more than"}}) {
+    Config config;
+    config.heap_bytes = heap_bytes;
+    config.vmm_chunk_bytes = chunk_bytes;
+    const Status checked = CheckHeapConfig(config, runtime);
+    EXPECT_EQ(checked.code(), sentence.empty() ? ErrorCode::kOk : ErrorCode::kInvalidConfig);
+    EXPECT_NE(checked.message().find(sentence), std::string::npos) << checked.message();
   }
 }
 

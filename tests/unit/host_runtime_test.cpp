@@ -185,6 +185,14 @@ TEST_F(HostRuntimeTest, ReservationsHaveTheirAlignment) {
   }
 }
 
+TEST_F(HostRuntimeTest, AReservationThatWrapsAroundIsRefused) {
+  for (const std::uint64_t bytes : {UINT64_MAX - page() + 1, std::uint64_t{1} << 62}) {
+    const auto range = runtime_.Reserve(bytes, page());
+    ASSERT_FALSE(range.ok());
+    EXPECT_EQ(range.status().code(), ErrorCode::kOutOfMemory);
+  }
+}
+
 TEST_F(HostRuntimeTest, ReservationsDoNotOverlap) {
   const auto one = Reserve(16 * page()), two = Reserve(16 * page());
   const auto low = std::min(one->base(), two->base()), high = std::max(one->base(), two->base());
