@@ -103,6 +103,47 @@ TEST_P(Exchanges, BringWhatEachPeHasSentInThem) {
   }
 }
 
+/// At every start and of every length in a word: what is no whole words is put together of bytes.
+TEST_P(Exchanges, BringBytesThatAreNoWholeWords) {
+  constexpr u64 kMost = 11;
+  std::atomic<int> wrong = 0;
+  World(3, GetParam()).Run([&](const FewPes& few) {
+    for (u64 start = 0; start < 4; ++start) {
+      for (u64 bytes = 1; bytes <= kMost; ++bytes) {
+        const auto byte = [&](u32 pe, u64 i) { return static_cast<u8>(77 * pe + 31 * i + bytes); };
+        alignas(4) u8 mine[kMost + 8];
+        alignas(4) u8 found[3 * kMost + 8];
+        std::ranges::fill(found, u8{0xaa});
+        for (u64 i = 0; i < bytes; ++i) mine[start + i] = byte(few.my_pe, i);
+        SmallGather(few, found + start, mine + start, bytes, 0);
+        for (u32 pe = 0; pe < 3; ++pe) {
+          for (u64 i = 0; i < bytes; ++i)
+            wrong += found[start + pe * bytes + i] == byte(pe, i) ? 0 : 1;
+        }
+        wrong += found[start + 3 * bytes] == 0xaa ? 0 : 1;
+      }
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+/// Of no bytes, too: who leaves one knows that all have come.
+TEST_P(Exchanges, OfNothingAreMeetings) {
+  std::atomic<u64> begun = 0;
+  std::atomic<int> wrong = 0;
+  World(2, GetParam()).Run([&](const FewPes& few) {
+    for (u64 round = 1; round <= 3; ++round) {
+      // So that the other would leave first.
+      if (few.my_pe == round % 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      ++begun;
+      u8 none = 0;
+      SmallGather(few, &none, &none, 0, 0);
+      wrong += begun >= 2 * round ? 0 : 1;
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
 /// A tag comes again after `kExchangesOfInbox`; what a long message left under it must be gone.
 TEST(ExchangesAgain, FindNothingOfThoseThatHadTheirTag) {
   constexpr u64 kLong = 100;
