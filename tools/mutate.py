@@ -360,6 +360,8 @@ def baseline(tree: Tree, tests: Iterable[str], limit: float, say: Callable[[str]
         raise WrongList(f"the tree does not build:\n{output[-3000:]}")
     for test in wanted:
         status, output = tree.test(test, limit)
+        if status is None:
+            raise WrongList(f"{test!r} takes more than {limit:g} s without a fault; see --limit")
         if status != 0:
             raise WrongList(f"{test!r} fails without a fault: {first_failure(output)}")
 

@@ -178,6 +178,9 @@ def test_tests_that_fail_without_a_fault_end_the_run(root: pathlib.Path) -> None
     (root / "src" / "a.cpp").write_text(SOURCE.replace("c = a + 1", "c = a + 2"))
     with pytest.raises(mutate.WrongList, match=r"fails without a fault: A\.B"):
         mutate.run([fault("b = 1")], [FakeTree(root)], mutate.Record(root / "r.json"), 5, False)
+    (root / "src" / "a.cpp").write_text(SOURCE.replace("c = a + 1", "c = hang"))
+    with pytest.raises(mutate.WrongList, match="takes more than 5 s without a fault"):
+        mutate.run([fault("b = 1")], [FakeTree(root)], mutate.Record(root / "r.json"), 5, False)
 
 
 @pytest.mark.parametrize(
