@@ -23,8 +23,7 @@ MAY_INCLUDE = {
     "shmem_api": {"types"},
     "host_ops": {"types"},
     "api": _PUBLIC,
-    # How a copy is cut is one rule for the host and for kernels.
-    "base": _BASE | {"device"},
+    "base": _BASE,
     "bootstrap": _BASE,
     "runtime": _BASE,
     "topology": _BASE,

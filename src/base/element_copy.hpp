@@ -1,4 +1,13 @@
-// Copies that tear no element: device/whole_elements.hpp has the rule.
+// Copies that tear no element.
+//
+// An element of 1, 2, 4 or 8 bytes that is aligned to its size where it comes from and where it
+// goes is loaded by one load and stored by one store, and stored once. So who waits for the last
+// element of a put sees the old value or the new one, and a value that it puts there afterwards
+// stays. device/copy.hpp promises the same of kernels.
+//
+// The distance of both ends decides the width of the words between: the most that both are aligned
+// to alike. Before the first such word, and after the last, stand pieces of less, each at an
+// address that is aligned to its size.
 //
 // On x86-64 words between the pieces travel in vectors, eight bytes or more at a time at any
 // multiple of the element's size. No manual promises how a vector is stored, but that it is made of
@@ -11,8 +20,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "mori/shmem/device/whole_elements.hpp"
-
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -24,6 +31,20 @@ namespace mori::shmem {
 void CopyElements(void* to, const void* from, std::size_t bytes);
 
 namespace element_copy {
+
+/// Bytes of the words to copy with: the largest power of two, up to `most`, which is one, that
+/// divides the distance.
+inline std::size_t WholeWidth(std::uintptr_t to, std::uintptr_t from, std::size_t most) {
+  const std::uintptr_t bits = (to ^ from) | most;
+  return bits & (~bits + 1);
+}
+/// Bytes of the next piece at `address` while no word of `width` may stand there; 0 where one may,
+/// or where what is left is less than this piece.
+inline std::size_t PieceBefore(std::uintptr_t address, std::size_t width, std::size_t left) {
+  const std::uintptr_t bits = address & (width - 1);
+  const std::uintptr_t piece = bits & (~bits + 1);
+  return piece <= left ? piece : 0;
+}
 
 #if defined(__x86_64__)
 #define MORI_AVX2 __attribute__((target("avx2")))
@@ -129,7 +150,7 @@ inline Rest MoveOne(Rest rest) {
   return rest.After(sizeof(Word));
 }
 template <typename Accesses>
-inline Rest MovePiece(Rest rest, std::uint32_t bytes) {
+inline Rest MovePiece(Rest rest, std::size_t bytes) {
   switch (bytes) {
     case 4: return MoveOne<Accesses, std::uint32_t>(rest);
     case 2: return MoveOne<Accesses, std::uint16_t>(rest);
@@ -270,8 +291,8 @@ inline void Copy(void* to, const void* from, std::size_t bytes) {
   Rest rest{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes};
   if (((rest.ToNumber() | rest.FromNumber()) & 7) == 0)  // as most do
     return MoveAll<Accesses, std::uint64_t>(rest);
-  const std::uint32_t width = device::WholeWidth(rest.ToNumber(), rest.FromNumber(), 8);
-  while (const std::uint32_t piece = device::PieceBefore(rest.ToNumber(), width, rest.bytes))
+  const std::size_t width = WholeWidth(rest.ToNumber(), rest.FromNumber(), 8);
+  while (const std::size_t piece = PieceBefore(rest.ToNumber(), width, rest.bytes))
     rest = MovePiece<Accesses>(rest, piece);
   switch (width) {
     case 8: return MoveAll<Accesses, std::uint64_t>(rest);
