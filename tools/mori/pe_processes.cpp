@@ -173,12 +173,12 @@ void PeProcesses::Reap(pid_t first) {
 // Whatever ends hands its children to the launcher before the launcher hears of it, so this is
 // complete if it is called after each end.
 void PeProcesses::LookForOrphans() {
+  std::set<pid_t> known = strangers_;
+  for (const Pe& pe : pes_) {
+    if (pe.running || pe.group_exists) known.insert(pe.process);
+  }
   std::set<pid_t> found = Children();
-  std::erase_if(found, [&](pid_t child) {
-    return strangers_.contains(child) || std::ranges::any_of(pes_, [&](const Pe& pe) {
-             return pe.process == child && (pe.running || pe.group_exists);
-           });
-  });
+  std::erase_if(found, [&](pid_t child) { return known.contains(child); });
   for (const pid_t orphan : found) {
     if (orphans_.contains(orphan) || orphan_signal_ == 0) continue;
     kill(orphan, orphan_signal_);
