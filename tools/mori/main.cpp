@@ -38,7 +38,8 @@ RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT say 
 of torch; both MASTER variables are kept if they are set.
 When a PE fails the others are ended: SIGTERM, after the grace period SIGKILL. Ctrl-C, SIGTERM,
 SIGHUP and SIGQUIT reach all PEs; a second Ctrl-C kills them. What PEs start ends with the run in
-the same way, also in sessions of its own.
+the same way, also in sessions of its own; where mori run itself is killed by SIGKILL, what stayed in
+the process groups of the PEs.
 Exit status: 0, that of the first PE that failed (128 + signal if killed), 127 or 126 if the
 program cannot be run, 128 + signal if a signal ended the run.)";
 
