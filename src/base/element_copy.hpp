@@ -46,6 +46,7 @@ inline std::size_t PieceBefore(std::uintptr_t address, std::size_t width, std::s
   return piece <= left ? piece : 0;
 }
 
+#define MORI_IN_PLACE inline __attribute__((always_inline))
 #if defined(__x86_64__)
 #define MORI_AVX2 __attribute__((target("avx2")))
 #define MORI_AVX2_INLINE inline __attribute__((target("avx2"), always_inline))
@@ -131,8 +132,8 @@ struct Accesses {
 #endif
 };
 
-/// What is left of a copy. A value, so that a compiler keeps it in registers; functions that stay
-/// out of line take its parts.
+/// What is left of a copy. A value, so that a compiler keeps it in registers: functions that take
+/// it are in place, those that stay out of line take its parts.
 struct Rest {
   std::byte* to;
   const std::byte* from;
@@ -145,12 +146,12 @@ struct Rest {
 };
 
 template <typename Accesses, typename Word>
-inline Rest MoveOne(Rest rest) {
+MORI_IN_PLACE Rest MoveOne(Rest rest) {
   Accesses::template Move<Word>(rest.to, rest.from);
   return rest.After(sizeof(Word));
 }
 template <typename Accesses>
-inline Rest MovePiece(Rest rest, std::size_t bytes) {
+MORI_IN_PLACE Rest MovePiece(Rest rest, std::size_t bytes) {
   switch (bytes) {
     case 4: return MoveOne<Accesses, std::uint32_t>(rest);
     case 2: return MoveOne<Accesses, std::uint16_t>(rest);
@@ -159,7 +160,7 @@ inline Rest MovePiece(Rest rest, std::size_t bytes) {
 }
 /// All of what is less than a word.
 template <typename Accesses, std::size_t kWidth>
-inline void MoveEnd(Rest rest) {
+MORI_IN_PLACE void MoveEnd(Rest rest) {
   if (rest.bytes == 0) return;
   if constexpr (kWidth > 4) {
     if ((rest.bytes & 4) != 0) rest = MoveOne<Accesses, std::uint32_t>(rest);
@@ -172,7 +173,7 @@ inline void MoveEnd(Rest rest) {
 
 /// All words of it, one by one, and the end.
 template <typename Accesses, typename Word>
-inline void MoveWords(Rest rest) {
+MORI_IN_PLACE void MoveWords(Rest rest) {
   while (rest.bytes >= sizeof(Word)) rest = MoveOne<Accesses, Word>(rest);
   MoveEnd<Accesses, sizeof(Word)>(rest);
 }
@@ -181,7 +182,7 @@ inline void MoveWords(Rest rest) {
 
 /// Less than two vectors, from where a word may begin.
 template <typename Accesses, typename Word>
-inline void MoveShort(Rest rest) {
+MORI_IN_PLACE void MoveShort(Rest rest) {
   if constexpr (sizeof(Word) == 1) {
     Accesses::MoveBytes(rest.to, rest.from, rest.bytes);
   } else {
@@ -254,8 +255,8 @@ MORI_AVX2 std::size_t MoveStream(std::byte* to, const std::byte* from, std::size
 
 /// From where a word may begin.
 template <typename Accesses, typename Word>
-inline void MoveAll(Rest rest) {
-  if (rest.bytes < 2 * kVector || !Accesses::HasVectors()) {
+MORI_IN_PLACE void MoveAll(Rest rest) {
+  if (rest.bytes <= kPair || !Accesses::HasVectors()) {
     MoveShort<Accesses, Word>(rest);
   } else if (rest.bytes < Accesses::kDirectedFrom) {
     MoveVectors<Accesses, Word>(rest.to, rest.from, rest.bytes);
@@ -276,7 +277,7 @@ inline void MoveAll(Rest rest) {
 #else
 
 template <typename Accesses, typename Word>
-inline void MoveAll(Rest rest) {
+MORI_IN_PLACE void MoveAll(Rest rest) {
   if constexpr (sizeof(Word) == 1) {
     Accesses::MoveBytes(rest.to, rest.from, rest.bytes);
   } else {
@@ -287,7 +288,7 @@ inline void MoveAll(Rest rest) {
 #endif
 
 template <typename Accesses>
-inline void Copy(void* to, const void* from, std::size_t bytes) {
+MORI_IN_PLACE void Copy(void* to, const void* from, std::size_t bytes) {
   Rest rest{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes};
   if (((rest.ToNumber() | rest.FromNumber()) & 7) == 0)  // as most do
     return MoveAll<Accesses, std::uint64_t>(rest);
