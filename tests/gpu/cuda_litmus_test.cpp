@@ -175,6 +175,8 @@ void CheckRoundsOnStream(const Pe& pe, GpuPe* gpu, std::uint64_t words, int roun
                          static_cast<unsigned>(from), gpu->errors);
     }
     PE_CHECK_EQ(ShmemSyncAllOnStream(stream), 0);  // all have looked
+    // A stream that is full makes its PE wait for the others', whose PE may be waiting to launch.
+    if (i % 20 == 0) gpu->cuda.Sync(stream);
   }
   gpu->cuda.Sync(stream);
   gpu->ExpectNoErrors();

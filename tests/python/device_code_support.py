@@ -160,8 +160,8 @@ Statements = list[str]
 JUMP = re.compile(r"(@\S+ )?(bra|brx|call|exit|ret|trap|s_c?branch|s_endpgm|s_setpc)")
 # Labels, what the searches ask about, and what says which lanes take part: the rest is arithmetic.
 LOOKED_AT = re.compile(
-    rf".*:$|{JUMP.pattern}|\.branchtargets|(@\S+ )?(ld|st|atom|red|fence|membar|bar|grid)|flat_"
-    r"|global_|buffer_|s_wait|s_barrier|.*\bexec"
+    rf".*:$|{JUMP.pattern}|\.branchtargets|(@\S+ )?(ld|st|atom|red|fence|membar|bar|grid|nano)"
+    r"|flat_|global_|buffer_|s_wait|s_barrier|.*\bexec"
 )
 
 

@@ -145,6 +145,8 @@ PTX_ACQUIRE = r"ld\.acquire\.sys\."
 PTX_SC = r"fence\.sc\.sys$"
 PTX_BLOCK = r"barrier\.(sync 0|red\.or\.pred \S+, 0, \S+)$"
 PTX_SET = r"st\.relaxed\.sys\.(global\.)?b64 "
+PTX_LOOK = r"ld\.relaxed\.sys\.b64 "
+PTX_CLAIM = r"atom\.relaxed\.sys\.(global\.)?exch\.b32 "
 PTX_ADD = r"atom\.relaxed\.sys\.(global\.)?add\.u64 "
 
 
@@ -166,6 +168,8 @@ def ptx_orders() -> list[Order]:
         Order("data, epochs", COLLECTIVE + ANY_SCOPE, data, fence, set_signal),
         Order("behind collectives", COLLECTIVE + ANY_SCOPE, set_signal, acquire, EXIT),
         Order("wait", f"{WAIT}(_u32|_u64)?", None, acquire, r"st\.global\.[ub]"),
+        Order("pause", f"{WAIT}_u64", PTX_LOOK, r"nanosleep\.", PTX_LOOK),
+        Order("one meeting", MEETING, None, PTX_CLAIM, set_signal),
         Order("test", "(Test_.*|SignalFetch)", None, acquire, r"st\.global\.[ub]"),
     ]
     for scope, met in (("Block", block), ("Warp", warp)):
@@ -185,10 +189,11 @@ def ptx_orders() -> list[Order]:
 def library_orders() -> list[Order]:
     shared = "(Broadcast|FCollect|AllToAll|Reduce_.*)"
     atomic = r"(@\S+ )?(atom|ld\.acquire|st\.r)"
-    waited = r"griddepcontrol\.wait$"
+    waited, launches = r"griddepcontrol\.wait$", r"griddepcontrol\.launch_dependents$"
     shared_memory = r"(@\S+ )?(atom|ld\.(?!param|const|local)|st\.(?!param|local))"
     return [
         Order("the stream before", f"(Meet(Few)?|Small.*|{shared})", None, waited, shared_memory),
+        Order("early launch", f"(Meet(Few)?|Small.*|{shared})", None, waited, launches),
         Order("data, epochs", shared, PTX_DATA, PTX_RELEASE, PTX_SET),
         Order("block met behind data", shared, PTX_DATA, PTX_BLOCK, r"fence\."),
         Order("data, the count of blocks", shared, PTX_DATA, PTX_RELEASE, PTX_ADD),
@@ -512,6 +517,23 @@ def test_the_state_is_where_the_host_looks_for_it(builds: Builds, compiler: str)
     assert len(bytes_of("globalGpuStates", text)) == 1
     assert bytes_of("globalGpuStates", text) == bytes_of("as_large_as_the_state", text)
     assert bytes_of("globalGpuStates", text.replace("globalGpu", "_ZL15globalGpu")) == []
+
+
+@pytest.mark.parametrize("gpu", AMD)
+def test_the_state_is_reached_without_a_load_of_its_address(builds: Builds, gpu: str) -> None:
+    ways = set(re.findall(r"\bglobalGpuStates@([a-z]+)", code_of(builds, gpu)))
+    assert ways == {"rel"}  # `gotpcrel` where it could be another module's
+
+
+@pytest.mark.parametrize("compiler", PTX)
+def test_a_fault_is_told_by_one_store_before_the_thread_ends(builds: Builds, compiler: str) -> None:
+    bodies = re.findall(
+        r"\.func\s+_Z\w*8FailWithE\w*\([^)]*\)[^{};]*\{(.*?)\n\}", code_of(builds, compiler), re.S
+    )
+    assert len(bodies) == 1
+    told = re.findall(r"\b(st\.v4\.b32|fence\.acq_rel\.sys|call\.uni|call)\b", bodies[0])
+    assert told[-3:-1] == ["st.v4.b32", "fence.acq_rel.sys"] and told[-1].startswith("call")
+    assert told.count("st.v4.b32") == 1 and not re.search(r"\bst\.[ub]\d", bodies[0])
 
 
 def other_calls(text: str) -> set[str]:

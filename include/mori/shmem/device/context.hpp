@@ -126,9 +126,11 @@ struct LinkedState {
 
 /// The state of the PE whose kernels these are; `ShmemModuleInit()` fills it. One in each module.
 #if defined(__clang__) && (defined(__CUDA__) || defined(__HIP__))
-// Weak: in each translation unit, and never taken for a constant that nobody writes.
+// Weak: in each translation unit, and never taken for a constant that nobody writes. Protected: the
+// loader finds it, as it does all variables of HIP, and code reaches it without a load of its
+// address.
 extern "C" {
-__attribute__((constant, weak, visibility("default")))
+__attribute__((constant, weak, visibility("protected")))
 mori::shmem::device::DeviceContext globalGpuStates;
 }
 #elif defined(__CUDACC__)
