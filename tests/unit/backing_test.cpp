@@ -10,7 +10,6 @@
 namespace mori::shmem {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 using Pieces = std::vector<Piece>;
