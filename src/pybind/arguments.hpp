@@ -37,6 +37,14 @@ using Pe = Integer<int, "PE">;
 template <typename T>
 using Value = Integer<T, "value">;
 
+/// An int for a message; Python refuses to write one of thousands of digits.
+inline std::string Shown(const pybind11::object& integer) {
+  constexpr std::size_t kMaxBits = 256;
+  const auto bits = integer.attr("bit_length")().cast<std::size_t>();
+  return bits <= kMaxBits ? pybind11::str(integer).cast<std::string>()
+                          : "an integer of " + std::to_string(bits) + " bits";
+}
+
 template <typename T>
 T* At(Address address) {
   return reinterpret_cast<T*>(address.value);
@@ -117,7 +125,7 @@ struct type_caster<mori::shmem::Integer<T, kName>> {
     constexpr Wide kMax = std::numeric_limits<T>::max();
     if (overflowed || wide < kMin || wide > kMax) {
       throw mori::shmem::Failure(mori::shmem::ErrorCode::kInvalidArgument,
-                                 std::string(kName.text) + " is " + str(index).cast<std::string>() +
+                                 std::string(kName.text) + " is " + mori::shmem::Shown(index) +
                                      "; it must be " + std::to_string(kMin) + " to " +
                                      std::to_string(kMax));
     }

@@ -131,6 +131,48 @@ def test_registration_returns_a_status_whatever_the_numbers_are(run_pes: PeRunne
     assert lines[13].startswith("shmem_buffer_deregister: this thread has no PE")
 
 
+def test_what_a_message_quotes_is_bounded_and_on_one_line(run_pes: PeRunner) -> None:
+    code = """
+    class Odd:
+        def __repr__(self):
+            return "odd\\n\\x1b[2J" + "x" * 10000
+    class Worse:
+        def __repr__(self):
+            raise RuntimeError("no")
+    join()
+    ptr = shmem.shmem_malloc(4096)
+    huge = 10**5000
+    values = (Odd(), Worse(), "a\\nb\\xff\\udc80", huge, b"\\xff\\n" * 5000)
+    calls = (
+        lambda value: shmem.shmem_dlpack(ptr, 8, value),
+        lambda value: shmem.shmem_dlpack(ptr, (value,), "int8"),
+        lambda value: shmem.shmem_p(ptr, 1, 0, value),
+        lambda value: shmem.shmem_test(ptr, value, 0),
+        lambda value: shmem.shmem_putmem_signal(ptr, b"1", None, ptr, 1, value, 0),
+        lambda value: shmem.shmem_reduce_on_stream(ptr, ptr, 1, "int32", value),
+        lambda value: shmem.shmem_init_attr(value, 0, 1, b""),
+    )
+    numbers = (
+        lambda value: shmem.shmem_malloc(value),
+        lambda value: shmem.shmem_p(ptr, value, 0),
+        lambda value: shmem.shmem_getmem(bytearray(1), ptr, None, value),
+        lambda value: shmem.shmem_dlpack(ptr, value, "int8"),
+    )
+    tried = [(call, value) for call in calls for value in values]
+    for call, value in tried + [(call, huge) for call in numbers]:
+        try:
+            call(value)
+        except shmem.ShmemError as error:
+            assert error.code is shmem.ErrorCode.INVALID_ARGUMENT
+            assert str(error).isascii() and str(error).isprintable(), str(error)
+            assert len(str(error)) < 500, str(error)
+        else:
+            raise AssertionError(call)
+    shmem.shmem_finalize()
+    """
+    run_pes(1, code).succeeded()
+
+
 SUB_INTERPRETERS = """
 try:
     import _xxsubinterpreters as interpreters

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mori import _core
 from mori._core import ErrorCode
-from mori.shmem.errors import ShmemError, failed
+from mori.shmem.errors import ShmemError, failed, shown
 
 if TYPE_CHECKING:
     import torch
@@ -35,9 +35,10 @@ def find_torch_group(name: str) -> ProcessGroup:
     try:
         group: ProcessGroup = resolve(name)
     except (RuntimeError, ValueError) as error:
+        quoted = f'"{shown(name)[1:-1]}"'
         raise failed(
-            f'no PyTorch process group is registered as "{name}"; after init_process_group() add'
-            f' torch._C._distributed_c10d._register_process_group("{name}", dist.group.WORLD)',
+            f"no PyTorch process group is registered as {quoted}; after init_process_group()"
+            f" add torch._C._distributed_c10d._register_process_group({quoted}, dist.group.WORLD)",
             ErrorCode.INVALID_ARGUMENT,
         ) from error
     return group

@@ -23,7 +23,7 @@ from mori._core import (
     ErrorCode,
 )
 from mori.shmem import _rendezvous
-from mori.shmem.errors import failed
+from mori.shmem.errors import failed, shown
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -114,7 +114,7 @@ def shmem_init_attr(
         _init_over_mpi(rank, nranks, unique_id)
     else:
         raise failed(
-            f"flags is {flags!r}; it must be MORI_SHMEM_INIT_WITH_MPI_COMM (0) or"
+            f"flags is {shown(flags)}; it must be MORI_SHMEM_INIT_WITH_MPI_COMM (0) or"
             " MORI_SHMEM_INIT_WITH_UNIQUEID (1)",
             ErrorCode.INVALID_ARGUMENT,
         )

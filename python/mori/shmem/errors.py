@@ -6,6 +6,8 @@ import sys
 
 from mori._core import ErrorCode
 
+_MAX_SHOWN = 100
+
 
 class ShmemError(RuntimeError):
     """A call failed. `str(error)` is one sentence for people, `error.code` is for programs."""
@@ -32,6 +34,15 @@ def failed(sentence: str, code: ErrorCode) -> ShmemError:
     """
     call = _public_call()
     return ShmemError(f"{call}: {sentence}" if call else sentence, code)
+
+
+def shown(value: object) -> str:
+    """A value of the program for a sentence: on one line, printable, and not long."""
+    try:
+        text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in ascii(value))
+    except Exception:  # of the object's own code, or for an int of thousands of digits
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _public_call() -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from mori import _core
 from mori._core import Cmp, ErrorCode, SignalOp
-from mori.shmem.errors import failed
+from mori.shmem.errors import failed, shown
 
 if TYPE_CHECKING:
     Bindings = TypeVar("Bindings", bound=_core._Element)
@@ -52,13 +52,22 @@ _ELEMENTS: Mapping[str, _core._Element] = {
 }
 
 
+def _type_name(dtype: Any) -> str:
+    """The name of a numpy or torch dtype, or of a scalar type, as "float32"; a name itself."""
+    try:
+        name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
+    except Exception:  # of the object's own code
+        return ""
+    return name.removeprefix("torch.")
+
+
 def _of_type(table: Mapping[str, Bindings], dtype: Any) -> Bindings:
     """The bindings for `dtype`: a name, or a numpy or torch dtype."""
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
-    bindings = table.get(name.removeprefix("torch."))
+    bindings = table.get(_type_name(dtype))
     if bindings is None:
         raise failed(
-            f"dtype is {name}; it must be one of {', '.join(table)}", ErrorCode.INVALID_ARGUMENT
+            f"dtype is {shown(dtype)}; it must be one of {', '.join(table)}",
+            ErrorCode.INVALID_ARGUMENT,
         )
     return bindings
 
@@ -66,9 +75,9 @@ def _of_type(table: Mapping[str, Bindings], dtype: Any) -> Bindings:
 def _comparison(cmp: Cmp | str | int) -> Cmp:
     try:
         return _COMPARISONS[cmp] if isinstance(cmp, str) else Cmp(cmp)
-    except (KeyError, ValueError):
+    except Exception:  # the sentence of the enumeration runs the object's own code
         raise failed(
-            f"cmp is {cmp!r}; it must be a Cmp or one of {', '.join(_COMPARISONS)}",
+            f"cmp is {shown(cmp)}; it must be a Cmp or one of {', '.join(_COMPARISONS)}",
             ErrorCode.INVALID_ARGUMENT,
         ) from None
 
@@ -224,9 +233,9 @@ def shmem_putmem_signal(
 def _signal_op(sig_op: SignalOp | int) -> SignalOp:
     try:
         return SignalOp(sig_op)
-    except ValueError:
+    except Exception:  # as above
         raise failed(
-            f"sig_op is {sig_op!r}; it must be SignalOp.SET or SignalOp.ADD",
+            f"sig_op is {shown(sig_op)}; it must be SignalOp.SET or SignalOp.ADD",
             ErrorCode.INVALID_ARGUMENT,
         ) from None
 

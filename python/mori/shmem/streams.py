@@ -26,8 +26,8 @@ from typing import Any, Union
 
 from mori import _core
 from mori._core import Cmp, ErrorCode, ReduceOp, SignalOp
-from mori.shmem.errors import failed
-from mori.shmem.host_ops import _comparison, _signal_op
+from mori.shmem.errors import failed, shown
+from mori.shmem.host_ops import _comparison, _signal_op, _type_name
 
 Stream = Union[int, Any, None]
 """A stream object of torch or CuPy, a handle, or None."""
@@ -68,7 +68,7 @@ def _handle(stream: Stream) -> int:
         protocol = stream.__cuda_stream__
         _, handle = protocol() if callable(protocol) else protocol
         return int(handle)
-    raise failed(f"{stream!r} is no stream", ErrorCode.INVALID_ARGUMENT)
+    raise failed(f"{shown(stream)} is no stream", ErrorCode.INVALID_ARGUMENT)
 
 
 def shmem_putmem_on_stream(
@@ -169,18 +169,17 @@ def shmem_reduce_on_stream(
     numpy or torch dtype: integers and floats of 32 and 64 bits; `op` is a `ReduceOp`, or "sum",
     "min" or "max".
     """
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
-    element = _ELEMENT_TYPES.get(name.removeprefix("torch."))
+    element = _ELEMENT_TYPES.get(_type_name(dtype))
     if element is None:
         raise failed(
-            f"dtype is {name}; it must be one of {', '.join(_ELEMENT_TYPES)}",
+            f"dtype is {shown(dtype)}; it must be one of {', '.join(_ELEMENT_TYPES)}",
             ErrorCode.INVALID_ARGUMENT,
         )
     try:
         combine = ReduceOp[op.upper()] if isinstance(op, str) else ReduceOp(op)
-    except (KeyError, ValueError):
+    except Exception:  # the sentence of the enumeration runs the object's own code
         raise failed(
-            f"op is {op!r}; it must be a ReduceOp, 'sum', 'min' or 'max'",
+            f"op is {shown(op)}; it must be a ReduceOp, 'sum', 'min' or 'max'",
             ErrorCode.INVALID_ARGUMENT,
         ) from None
     _core.reduce_on_stream(dest, source, count, element, combine, _handle(stream))

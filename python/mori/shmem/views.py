@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from mori import _core
 from mori._core import ErrorCode
-from mori.shmem.errors import ShmemError, failed
+from mori.shmem.errors import ShmemError, failed, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,7 +94,7 @@ def shmem_dlpack(ptr: int, shape: Shape, dtype: str, pe: int | None = None) -> S
     `dtype` is a name such as "float32" or "bfloat16"; `ptr` is a multiple of its size.
     """
     if not isinstance(dtype, str) or dtype not in _DLPACK_TYPES:
-        raise _invalid(f"dtype is {dtype!r}; it must be one of {', '.join(_DLPACK_TYPES)}")
+        raise _invalid(f"dtype is {shown(dtype)}; it must be one of {', '.join(_DLPACK_TYPES)}")
     element_bytes = _DLPACK_TYPES[dtype][1] // 8
     dimensions = _dimensions(shape, element_bytes)
     _require_aligned(ptr, element_bytes, dtype)
@@ -110,7 +110,7 @@ def shmem_numpy(
     try:
         element = np.dtype(dtype)
     except (TypeError, ValueError) as error:
-        raise _invalid(f"dtype is {dtype!r}; numpy has no such type") from error
+        raise _invalid(f"dtype is {shown(dtype)}; numpy has no such type") from error
     if element.hasobject:
         raise _invalid(f"dtype is {element}; Python objects cannot be in symmetric memory")
     if element.itemsize == 0:
@@ -127,7 +127,9 @@ def shmem_numpy(
     try:
         array: np.ndarray[Any, Any] = np.ndarray(dimensions, element, buffer=memoryview(view))
     except (TypeError, ValueError) as error:
-        raise _invalid(f"numpy has no array of shape {dimensions} and type {element}") from error
+        raise _invalid(
+            f"numpy has no array of shape {shown(dimensions)} and type {element}"
+        ) from error
     return array
 
 
@@ -145,7 +147,7 @@ def _element_bytes(dtype: torch.dtype) -> int:
     import torch
 
     if not isinstance(dtype, torch.dtype):
-        raise _invalid(f"dtype is {dtype!r}; it must be a torch.dtype such as torch.float32")
+        raise _invalid(f"dtype is {shown(dtype)}; it must be a torch.dtype such as torch.float32")
     return dtype.itemsize
 
 
@@ -160,7 +162,9 @@ def _tensor(
     try:
         return content.view(dtype).view(dimensions)
     except (RuntimeError, TypeError) as error:
-        raise _invalid(f"torch has no tensor of shape {dimensions} and {dtype} here") from error
+        raise _invalid(
+            f"torch has no tensor of shape {shown(dimensions)} and {dtype} here"
+        ) from error
 
 
 def mori_shmem_create_tensor(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
@@ -206,7 +210,7 @@ def mori_shmem_create_tensor_list_intra_node(
     `shmem_npes()`; UNSUPPORTED for a PE that is not in reach.
     """
     if not 1 <= num_ranks <= _core.npes():
-        raise _invalid(f"num_ranks is {num_ranks}; there are PEs 0 to {_core.npes() - 1}")
+        raise _invalid(f"num_ranks is {shown(num_ranks)}; there are PEs 0 to {_core.npes() - 1}")
     tensor = mori_shmem_create_tensor(shape, dtype)
     return [symm_mori_shmem_tensor(tensor, pe) for pe in range(num_ranks)]
 
@@ -253,12 +257,16 @@ def _dimensions(shape: Shape, element_bytes: int) -> tuple[int, ...]:
     try:
         dimensions = tuple(operator.index(length) for length in lengths)
     except TypeError:
-        raise _invalid(f"shape is {shape!r}; it must be an int or a sequence of ints") from None
+        raise _invalid(
+            f"shape is {shown(shape)}; it must be an int or a sequence of ints"
+        ) from None
     if any(length < 0 for length in dimensions):
-        raise _invalid(f"shape is {dimensions}; no dimension can be negative")
+        raise _invalid(f"shape is {shown(dimensions)}; no dimension can be negative")
     # Strides are counted as if there was no 0 among the lengths.
     if math.prod(max(length, 1) for length in dimensions) * element_bytes > _MAX_BYTES:
-        raise _invalid(f"shape is {dimensions}, of {element_bytes} bytes each; that is over 2**63")
+        raise _invalid(
+            f"shape is {shown(dimensions)}, of {element_bytes} bytes each; that is over 2**63"
+        )
     if len(dimensions) > _MAX_DIMENSIONS:
         raise _invalid(f"shape has {len(dimensions)} dimensions; at most {_MAX_DIMENSIONS} can be")
     return dimensions
