@@ -1,0 +1,128 @@
+// What the device API tells the host before a thread ends, and where it returns instead: by threads
+// of the host, which a fault ends as a process of their own.
+#include <gtest/gtest.h>
+
+#include <sys/mman.h>
+
+#include <memory>
+
+#include "kernels/exchange.cuh"
+#include "mori/shmem/device/collectives.hpp"
+
+namespace mori::shmem::device {
+namespace {
+
+constexpr u32 kPes = 2;
+
+/// PE 0 of two, which is alone: nobody ever comes to a meeting.
+class DeviceFaults : public ::testing::Test {
+ protected:
+  DeviceFaults() {
+    void* page = ::mmap(nullptr, sizeof(FaultRecord), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    record_ = static_cast<FaultRecord*>(page);
+    globalGpuStates = {};
+    globalGpuStates.magic = kContextMagic;
+    globalGpuStates.heap_base = reinterpret_cast<u64>(heap_);
+    globalGpuStates.first_lost = &first_lost_;
+    globalGpuStates.fault = record_;
+    globalGpuStates.n_pes = kPes;
+    for (u32 pe = 0; pe < kPes; ++pe) {
+      words_[pe] = std::make_unique<SyncWords>();
+      globalGpuStates.near_pes[pe] = {reinterpret_cast<u64>(heap_),
+                                      reinterpret_cast<u64>(words_[pe].get())};
+    }
+  }
+  ~DeviceFaults() override {
+    globalGpuStates = {};
+    ::munmap(record_, sizeof(FaultRecord));
+  }
+
+  /// The call ends its process, and has told this.
+  template <typename Call>
+  void ExpectTold(Call call, FaultReason reason, FaultCall of, i32 pe, u32 value) {
+    *record_ = {};
+    EXPECT_EXIT(
+        call(), [](int status) { return status != 0; }, "");
+    EXPECT_EQ(record_->reason, reason);
+    EXPECT_EQ(record_->call, of);
+    EXPECT_EQ(record_->pe, pe);
+    EXPECT_EQ(record_->value, value);
+  }
+
+  u64 heap_[4] = {};
+  u32 first_lost_ = 0;
+  FaultRecord* record_;
+  std::unique_ptr<SyncWords> words_[kPes];
+};
+using DeviceFaultsDeathTest = DeviceFaults;
+
+TEST_F(DeviceFaultsDeathTest, OfAWrongPeSayWhichCallNamedIt) {
+  u64* const word = heap_;
+  ExpectTold([&] { PutNbi<Thread>(word, word + 1, 8, 7); }, FaultReason::kPeOutOfRange,
+             FaultCall::kPut, 7, kPes);
+  ExpectTold([&] { G(word, -1); }, FaultReason::kPeOutOfRange, FaultCall::kGet, -1, kPes);
+  ExpectTold([&] { AtomicFetchAdd(word, u64{1}, 2); }, FaultReason::kPeOutOfRange,
+             FaultCall::kAtomic, 2, kPes);
+  ExpectTold([&] { PostSignal(word, 1, Signal::kSet, 3); }, FaultReason::kPeOutOfRange,
+             FaultCall::kSignal, 3, kPes);
+  ExpectTold([&] { Quiet<Thread>(9); }, FaultReason::kPeOutOfRange, FaultCall::kQuiet, 9, kPes);
+}
+TEST_F(DeviceFaultsDeathTest, OfAPeWithoutAnAddressSayThatItIsNotReached) {
+  globalGpuStates.near_pes[1].heap = 0;
+  ExpectTold([&] { P(heap_, u64{1}, 1); }, FaultReason::kPeOutOfReach, FaultCall::kPut, 1, kPes);
+}
+TEST_F(DeviceFaultsDeathTest, OfALostPeSayWhoItIsAndWhatWasWaitedFor) {
+  first_lost_ = 2;  // PE 1
+  ExpectTold([&] { WaitUntil<Thread>(heap_, Compare::kEq, u64{5}); }, FaultReason::kPeLost,
+             FaultCall::kWait, 1, 5);
+  ExpectTold([&] { BarrierAll<Thread>(); }, FaultReason::kPeLost, FaultCall::kBarrier, 1, 1);
+}
+TEST_F(DeviceFaultsDeathTest, OfTheSecondOfTwoMeetingsAreToldBeforeItTellsOthers) {
+  words_[0]->is_meeting = 1;
+  ExpectTold([&] { BarrierAll<Thread>(); }, FaultReason::kTwoMeetings, FaultCall::kBarrier, 0, 1);
+  EXPECT_EQ(words_[1]->epochs[0], 0u);
+}
+TEST_F(DeviceFaultsDeathTest, OfASecondCollectiveOnStreamsAreTold) {
+  words_[0]->blocks_meeting[0] = 1;
+  const FewPes few{0, kPes, {words_[0].get(), words_[1].get()}};
+  u8 bytes[8] = {};
+  ExpectTold([&] { SmallGather(few, bytes, bytes, 4, 0); }, FaultReason::kTwoMeetings,
+             FaultCall::kCollectiveOnStream, 0, 0);
+}
+TEST_F(DeviceFaultsDeathTest, OfWhichTheHostHasNotYetHeardStand) {
+  record_->reason = FaultReason::kPeLost;
+  record_->pe = 77;
+  EXPECT_EXIT(
+      Quiet<Thread>(9), [](int status) { return status != 0; }, "");
+  EXPECT_EQ(record_->reason, FaultReason::kPeLost);
+  EXPECT_EQ(record_->pe, 77);
+}
+
+TEST_F(DeviceFaults, CallsThatReturnWhereAPeIsLostSayWhich) {
+  first_lost_ = 2;
+  EXPECT_EQ(WaitUntilOrLost<Thread>(heap_, Compare::kEq, u64{5}), 2u);
+  EXPECT_EQ(SignalWaitUntilOrLost<Thread>(heap_, Compare::kNe, 0), 2u);
+  EXPECT_EQ(WaitUntilAllOrLost<Thread>(heap_, 4, nullptr, Compare::kEq, u64{5}), 2u);
+  EXPECT_EQ(WaitUntilAnyOrLost(heap_, 4, nullptr, Compare::kEq, u64{5}), kNoIndex);
+  u64 indices[4];
+  EXPECT_EQ(WaitUntilSomeOrLost(heap_, 4, indices, nullptr, Compare::kEq, u64{5}), 0u);
+  EXPECT_EQ(SyncAllOrLost<Thread>(), 2u);
+  EXPECT_EQ(BarrierAllOrLost<Thread>(), 2u);
+  EXPECT_EQ(words_[0]->is_meeting, 0u) << "the next one is no second one";
+  EXPECT_EQ(record_->reason, FaultReason::kNone);
+}
+TEST_F(DeviceFaults, AWordThatHoldsIsFoundThoughAPeIsLost) {
+  first_lost_ = 2;
+  heap_[2] = 5;
+  EXPECT_EQ(WaitUntilOrLost<Thread>(heap_ + 2, Compare::kEq, u64{5}), 0u);
+  EXPECT_EQ(WaitUntilAnyOrLost(heap_, 4, nullptr, Compare::kEq, u64{5}), 2u);
+  // It may come between the last look and the mark.
+  u64 in_vain = 0;
+  EXPECT_FALSE(Await([&](auto) { return ++in_vain == 0; }));
+  u64 looks = 0;
+  EXPECT_TRUE(Await([&](auto) { return ++looks == in_vain; }));
+}
+
+}  // namespace
+}  // namespace mori::shmem::device
