@@ -153,7 +153,7 @@ TEST_P(CudaIpcHeap, AlignsToTwoMebibytesAndNoFurther) {
               PE_CHECK_EQ(
                   ShmemPtrP2p(reinterpret_cast<std::uintptr_t>(block), pe.rank, other) % kMost, 0u);
             PE_CHECK(ShmemMallocAlign(2 * kMost, 100) == nullptr);
-            PE_CHECK_EQ(ShmemLastErrorCode(), static_cast<int>(ErrorCode::kOutOfMemory));
+            PE_CHECK_EQ(ShmemLastErrorCode(), static_cast<int>(ErrorCode::kInvalidArgument));
             PE_CHECK(std::strstr(ShmemLastError(), "more than 2 MiB") != nullptr);
             PE_CHECK_EQ(ShmemFinalize(), 0);
           }),
