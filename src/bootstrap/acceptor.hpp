@@ -51,6 +51,13 @@ class Acceptor {
   /// Those that were bound.
   const std::vector<IpAddress>& addresses() const { return addresses_; }
 
+  /// Those that a first call shows on, for poll(2).
+  std::vector<int> listeners() const {
+    std::vector<int> fds;
+    for (const auto& listener : listeners_) fds.push_back(listener.get());
+    return fds;
+  }
+
   /// Closes the port, and drops who has not come through.
   void Close() {
     listeners_.clear();

@@ -37,7 +37,14 @@ std::string Seconds(std::chrono::milliseconds time) {
 }  // namespace
 
 Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
-    const std::vector<IpAddress>& addresses) {
+    const std::vector<IpAddress>& addresses, std::chrono::milliseconds lifetime) {
+  MORI_ASSIGN_OR_RETURN(auto server, Open(addresses, lifetime));
+  MORI_RETURN_IF_ERROR(server->Begin());
+  return server;
+}
+
+Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Open(
+    const std::vector<IpAddress>& addresses, std::chrono::milliseconds lifetime) {
   Rendezvous rendezvous = NewRendezvous();
   MORI_ASSIGN_OR_RETURN(Acceptor acceptor,
                         Acceptor::Listen(addresses, rendezvous.name, rendezvous.secret));
@@ -45,14 +52,35 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
   rendezvous.addresses = acceptor.addresses();
   auto wake = UniqueFd::KeptFromChildren([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!wake.valid()) return Status::FromErrno(errno, "make an event descriptor");
-  std::unique_ptr<RendezvousServer> server(
-      new RendezvousServer(std::move(acceptor), rendezvous, std::move(wake)));
-  MORI_RETURN_IF_ERROR(StartThread([raw = server.get()] { raw->Serve(); }, &server->thread_));
-  return server;
+  return std::unique_ptr<RendezvousServer>(
+      new RendezvousServer(std::move(acceptor), rendezvous, std::move(wake), lifetime));
 }
 
-RendezvousServer::RendezvousServer(Acceptor acceptor, const Rendezvous& rendezvous, UniqueFd wake)
-    : acceptor_(std::move(acceptor)), id_(EncodeUniqueId(rendezvous)), wake_(std::move(wake)) {}
+RendezvousServer::RendezvousServer(Acceptor acceptor, const Rendezvous& rendezvous, UniqueFd wake,
+                                   std::chrono::milliseconds lifetime)
+    : acceptor_(std::move(acceptor)),
+      id_(EncodeUniqueId(rendezvous)),
+      wake_(std::move(wake)),
+      unused_until_(Deadline::After(lifetime)) {}
+
+Status RendezvousServer::Begin() {
+  if (has_begun() || finished()) return Status();
+  return StartThread([this] { Serve(); }, &thread_);
+}
+
+bool RendezvousServer::Claim() {
+  // Acquire and release: who finds it taken sees what was done before; nothing else hangs on it.
+  Use none = Use::kNone;
+  if (!use_.compare_exchange_strong(none, Use::kClaimed, std::memory_order_acq_rel)) return false;
+  stopping_.store(true, std::memory_order_release);  // pairs with the acquire in Serve's loops
+  if (has_begun()) {
+    ::eventfd_write(wake_.get(), 1);
+  } else {
+    acceptor_.Close();
+    finished_.store(true, std::memory_order_release);
+  }
+  return true;
+}
 
 RendezvousServer::~RendezvousServer() {
   stopping_.store(true, std::memory_order_release);  // pairs with the acquire in Serve's loops
@@ -92,7 +120,11 @@ Status RendezvousServer::MeetAndWelcome() {
     if (event.caller) MORI_RETURN_IF_ERROR(Admit(std::move(*event.caller)));
     for (const int fd : event.readable) MORI_RETURN_IF_ERROR(HearFrom(fd));
     if (!NextGiveUp().Expired()) continue;
-    return suspicion_ ? suspicion_->told : MissingRanks();
+    if (suspicion_) return suspicion_->told;
+    if (size_ > 0) return MissingRanks();
+    return Error(ErrorCode::kTimeout,
+                 "no rank used this unique id for {:.3g} s, and it has ended: make a new one",
+                 unused_until_.ElapsedSeconds());
   }
   return Status();
 }
@@ -102,6 +134,10 @@ Status RendezvousServer::Admit(Acceptor::Caller caller) {
   if (caller.first.type != FrameType::kHello || !decoded.ok() ||
       static_cast<std::uint32_t>(decoded->rank) != caller.first.sender)
     return Status();  // no rank of ours: dropped
+  Use use = Use::kNone;
+  if (!use_.compare_exchange_strong(use, Use::kByRanks, std::memory_order_acq_rel) &&
+      use == Use::kClaimed)
+    return Status();  // about to stop
   Hello hello = std::move(*decoded);
   const Status check = CheckHello(hello);
   const auto give_up_at =
@@ -228,6 +264,7 @@ Status RendezvousServer::MissingRanks() const {
 Deadline RendezvousServer::NextGiveUp() const {
   if (suspicion_) return suspicion_->until;
   if (welcomed_) return Deadline::Never();
+  if (size_ == 0) return unused_until_;
   auto first = std::chrono::steady_clock::time_point::max();
   for (const auto& [rank, arrived] : arrived_) first = std::min(first, arrived.give_up_at);
   if (first == std::chrono::steady_clock::time_point::max()) return Deadline::Never();
@@ -281,25 +318,118 @@ RendezvousService& RendezvousService::Instance() {
 }
 
 Result<UniqueId> RendezvousService::Open(const Config& config) {
-  MORI_ASSIGN_OR_RETURN(const auto addresses, SelectOwnAddresses(config.socket_ifname));
-  MORI_ASSIGN_OR_RETURN(auto server, RendezvousServer::Start(addresses));
+  const auto addresses = SelectOwnAddresses(config.socket_ifname);
+  if (!addresses.ok()) {
+    // A variable that matches nothing is a mistake. A machine without network can have one PE.
+    if (addresses.status().code() == ErrorCode::kInvalidConfig) return addresses.status();
+    return OpenAlone(addresses.status());
+  }
+  MORI_ASSIGN_OR_RETURN(std::shared_ptr<RendezvousServer> server,
+                        RendezvousServer::Open(*addresses));
   const UniqueId id = server->id();
   Reap();
   const std::lock_guard lock(mutex_);
+  MORI_RETURN_IF_ERROR(StartDoorman());
   servers_.push_back(std::move(server));
+  ::eventfd_write(doorbell_.get(), 1);
   return id;
+}
+
+UniqueId RendezvousService::OpenAlone(Status why) {
+  LogDebug("a unique id for a world of one: {}", why.message());
+  const Rendezvous rendezvous = NewRendezvous();
+  const std::lock_guard lock(mutex_);
+  alone_.push_back({rendezvous.name, std::move(why)});
+  return EncodeUniqueId(rendezvous);
+}
+
+std::shared_ptr<RendezvousServer> RendezvousService::Find(const RendezvousName& name) {
+  for (const auto& server : servers_) {
+    const auto served = DecodeUniqueId(server->id());
+    if (served.ok() && served->name == name) return server;
+  }
+  return nullptr;
+}
+
+Status RendezvousService::Claim(const RendezvousName& name) {
+  const std::lock_guard lock(mutex_);
+  for (Alone& alone : alone_) {
+    if (alone.name == name && !std::exchange(alone.is_claimed, true)) return Status();
+  }
+  const auto server = Find(name);
+  if (server != nullptr && server->Claim()) return Status();
+  return Error(ErrorCode::kPeerLost, "this unique id is not this process's, or used already");
+}
+
+Status RendezvousService::WhyAlone(const RendezvousName& name) {
+  const std::lock_guard lock(mutex_);
+  for (const Alone& alone : alone_) {
+    if (alone.name == name) return alone.why;
+  }
+  return Error(ErrorCode::kSystem, "it had no network address when it made the id");
+}
+
+Status RendezvousService::StartDoorman() {
+  if (doorbell_.valid()) return Status();
+  auto bell = UniqueFd::KeptFromChildren([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+  if (!bell.valid()) return Status::FromErrno(errno, "make an event descriptor");
+  std::thread doorman;
+  MORI_RETURN_IF_ERROR(StartThread([this] { AwaitFirstCalls(); }, &doorman));
+  doorman.detach();  // as long as the process
+  doorbell_ = std::move(bell);
+  return Status();
+}
+
+RendezvousService::Servers RendezvousService::Waiting() {
+  Servers waiting, over;  // those end without the lock
+  const std::lock_guard lock(mutex_);
+  for (auto& server : servers_) {
+    if (server->has_begun() || server->finished()) continue;
+    (server->unused_until().Expired() ? over : waiting).push_back(server);
+  }
+  for (const auto& server : over) static_cast<void>(server->Claim());  // by nobody
+  return waiting;
+}
+
+void RendezvousService::AwaitFirstCalls() {
+  constexpr std::chrono::seconds kAgain{1};  // after a thread could not be started
+  int bell = -1;
+  for (Deadline next = Deadline::Never();;) {
+    if (bell < 0) {
+      const std::lock_guard lock(mutex_);  // whoever started us holds it until the bell is there
+      bell = doorbell_.get();
+    }
+    const Servers waiting = Waiting();
+    std::vector<pollfd> entries{{bell, POLLIN, 0}};
+    std::vector<RendezvousServer*> owners{nullptr};
+    for (const auto& server : waiting) {
+      next = next.AtMost(server->unused_until().end() - Deadline::Clock::now());
+      for (const int fd : server->listeners()) {
+        entries.push_back({fd, POLLIN, 0});
+        owners.push_back(server.get());
+      }
+    }
+    const int ready = ::poll(entries.data(), entries.size(), next.PollTimeoutMs());
+    next = Deadline::Never();
+    if (ready <= 0) continue;
+    eventfd_t rings = 0;
+    if (entries[0].revents != 0) ::eventfd_read(bell, &rings);
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 1; i < entries.size(); ++i) {
+      if (entries[i].revents == 0 || owners[i]->Begin().ok()) continue;
+      next = Deadline::After(kAgain);
+    }
+  }
 }
 
 void RendezvousService::AwaitLastWord(const RendezvousName& name) {
   std::shared_ptr<RendezvousServer> found;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& server : servers_) {
-      const auto served = DecodeUniqueId(server->id());
-      if (served.ok() && served->name == name) found = server;
-    }
+    found = Find(name);
   }
-  if (found != nullptr) found->AwaitLastWord(kLastWord);  // without the lock: a fork needs it
+  if (found != nullptr && found->has_begun())
+    found->AwaitLastWord(kLastWord);  // without the lock: a fork needs it
 }
 
 void RendezvousService::Reap() {
@@ -314,6 +444,8 @@ void RendezvousService::Reap() {
 void RendezvousService::AfterForkInChild() {
   abandoned_->insert(abandoned_->end(), servers_.begin(), servers_.end());
   servers_.clear();
+  alone_.clear();
+  doorbell_ = UniqueFd();  // whose thread is not here: the next id starts one
   mutex_.unlock();
 }
 

@@ -17,12 +17,33 @@
 
 namespace mori::shmem {
 
-/// One rendezvous, served by a thread of its own from `Start()` until every rank has reported that
-/// it is connected, or, after a failure, until every rank has been told, or until destruction.
+/// How long a unique id that nobody uses is served.
+inline constexpr std::chrono::minutes kUnusedLifetime{60};
+
+/// One rendezvous, served by a thread of its own from `Begin()` until every rank has reported that
+/// it is connected, or, after a failure, until every rank has been told, or until destruction. An
+/// id that no rank uses within `lifetime` ends, too.
 class RendezvousServer {
  public:
-  static Result<std::unique_ptr<RendezvousServer>> Start(const std::vector<IpAddress>& addresses);
+  /// Listens. Nobody is answered before `Begin()`.
+  static Result<std::unique_ptr<RendezvousServer>> Open(
+      const std::vector<IpAddress>& addresses,
+      std::chrono::milliseconds lifetime = kUnusedLifetime);
+  static Result<std::unique_ptr<RendezvousServer>> Start(
+      const std::vector<IpAddress>& addresses,
+      std::chrono::milliseconds lifetime = kUnusedLifetime);
   ~RendezvousServer();
+
+  /// Starts the thread, unless it was started or the id was claimed. Called by one thread at a
+  /// time.
+  Status Begin();
+  bool has_begun() const { return thread_.joinable(); }
+  /// Takes the id for a world of one in this process, which needs no connection.
+  /// @return false if a rank has come already, or it was claimed before
+  bool Claim();
+  /// Where a first call shows, before `Begin()`.
+  std::vector<int> listeners() const { return acceptor_.listeners(); }
+  const Deadline& unused_until() const { return unused_until_; }
 
   const UniqueId& id() const { return id_; }
   bool finished() const { return finished_.load(std::memory_order_acquire); }
@@ -39,7 +60,10 @@ class RendezvousServer {
     bool failed = false;     ///< has said why it fails, and waits to be told the cause
   };
 
-  RendezvousServer(Acceptor acceptor, const Rendezvous& rendezvous, UniqueFd wake);
+  enum class Use { kNone, kByRanks, kClaimed };
+
+  RendezvousServer(Acceptor acceptor, const Rendezvous& rendezvous, UniqueFd wake,
+                   std::chrono::milliseconds lifetime);
 
   void Serve();
   /// Until all are connected, or told of a failure.
@@ -68,6 +92,8 @@ class RendezvousServer {
   Acceptor acceptor_;
   UniqueId id_;
   UniqueFd wake_;
+  const Deadline unused_until_;
+  std::atomic<Use> use_{Use::kNone};  ///< decided once: by the first rank, or by who claims it
   std::map<int, Arrived> arrived_;
   std::chrono::milliseconds budget_{300'000};
   int size_ = 0;          ///< 0 until the first rank says it
@@ -81,14 +107,22 @@ class RendezvousServer {
   std::thread thread_;
 };
 
-/// Serves ids of this process. Thread-safe.
+/// Serves ids of this process. Thread-safe. One thread waits for the first calls for all ids that
+/// are not used yet; a rendezvous gets its own with its first call.
 class RendezvousService {
  public:
   /// Lives as long as the process.
   static RendezvousService& Instance();
 
-  /// Starts a rendezvous on the addresses that `config` selects.
+  /// Opens a rendezvous on the addresses that `config` selects. Where this machine has no address,
+  /// the id is good for a world of one in this process.
   Result<UniqueId> Open(const Config& config);
+
+  /// Takes an id for a world of one in this process, which needs no connection.
+  /// @return kPeerLost if it is not one of this process, or it is used already
+  Status Claim(const RendezvousName& name);
+  /// Why nobody can call for an id without addresses.
+  Status WhyAlone(const RendezvousName& name);
 
   /// After a failed init here: waits a little until all ranks have heard of it, should this process
   /// serve them, since it may end now. Does nothing for another process's id.
@@ -103,11 +137,29 @@ class RendezvousService {
   void AfterForkInChild();
 
  private:
+  using Servers = std::vector<std::shared_ptr<RendezvousServer>>;
+
+  /// An id of a process that nobody can call.
+  struct Alone {
+    RendezvousName name;
+    Status why;
+    bool is_claimed = false;
+  };
+
+  std::shared_ptr<RendezvousServer> Find(const RendezvousName& name);  // needs `mutex_`
+  UniqueId OpenAlone(Status why);
+  Status StartDoorman();  // needs `mutex_`
+  void AwaitFirstCalls();
+  /// Those not begun yet; the ones whose time is over are dropped.
+  Servers Waiting();
+
   std::mutex mutex_;
-  std::vector<std::shared_ptr<RendezvousServer>> servers_;
+  Servers servers_;
+  std::vector<Alone> alone_;
+  UniqueFd
+      doorbell_;  ///< something new for the thread that waits for first calls; empty: none runs
   /// Of a parent process, whose threads are not here: never destroyed.
-  std::vector<std::shared_ptr<RendezvousServer>>* const abandoned_ =
-      new std::vector<std::shared_ptr<RendezvousServer>>;
+  Servers* const abandoned_ = new Servers;
 };
 
 }  // namespace mori::shmem

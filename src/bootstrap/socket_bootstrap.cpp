@@ -9,6 +9,7 @@
 
 #include "base/fault_point.hpp"
 #include "base/log.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "bootstrap/socket.hpp"
 #include "bootstrap/thread.hpp"
 
@@ -274,6 +275,21 @@ class SocketBootstrap::Joiner {
 
 Result<std::unique_ptr<SocketBootstrap>> SocketBootstrap::Connect(const Rendezvous& rendezvous,
                                                                   const Options& options) {
+  RendezvousService& here = RendezvousService::Instance();
+  if (options.size == 1 && options.rank == 0 && here.Claim(rendezvous.name).ok()) {
+    FaultPoint("init: before the rendezvous");
+    MORI_RETURN_IF_ERROR(options.failure);
+    std::unique_ptr<SocketBootstrap> alone(new SocketBootstrap(0, 1, options.silence));
+    MORI_RETURN_IF_ERROR(alone->Start(nullptr, {}));
+    return alone;
+  }
+  if (rendezvous.addresses.empty()) {
+    MORI_RETURN_IF_ERROR(options.failure);
+    return Error(ErrorCode::kSystem,
+                 "nobody can call the process that made this unique id, which serves one world of "
+                 "one there: {}",
+                 here.WhyAlone(rendezvous.name).message());
+  }
   return Joiner(rendezvous, options).Run();
 }
 

@@ -71,7 +71,7 @@ Result<Rendezvous> DecodeUniqueId(const UniqueId& id) {
   std::ranges::copy(reader.Raw(rendezvous.name.size()), rendezvous.name.begin());
   std::ranges::copy(reader.Raw(rendezvous.secret.size()), rendezvous.secret.begin());
   const auto count = reader.Int<std::uint32_t>();
-  if (count < 1 || count > kMaxAddresses || rendezvous.port == 0) {
+  if (count > kMaxAddresses || (count == 0) != (rendezvous.port == 0)) {
     return Error(ErrorCode::kInvalidArgument,
                  "the unique id holds {} addresses and port {}: it cannot be used", count,
                  rendezvous.port);

@@ -29,7 +29,9 @@ struct Rendezvous {
   RendezvousName name;
   Secret secret;
   std::uint16_t port = 0;
-  std::vector<IpAddress> addresses;  ///< 1 to kMaxAddresses, best first
+  /// 1 to kMaxAddresses, best first. None, and no port, for a process that nobody can call: it can
+  /// be a world of one.
+  std::vector<IpAddress> addresses;
 };
 
 /// Fresh random name and secret.

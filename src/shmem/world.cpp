@@ -128,7 +128,7 @@ Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous
     if (options.failure.ok())
       LogDebug("init: {} backend ({})", BackendName(runtime_->backend()), runtime_->Describe());
   }
-  if (options.failure.ok()) {
+  if (options.failure.ok() && size_ > 1) {
     auto addresses = SelectOwnAddresses(config_.socket_ifname);
     if (addresses.ok()) options.listen_addresses = std::move(*addresses);
     options.failure = addresses.status();

@@ -21,8 +21,7 @@ void CheckDecoding(const UniqueId& id) {
   const auto rendezvous = DecodeUniqueId(id);
   CheckMessage(rendezvous.status());
   if (!rendezvous.ok()) return;
-  FUZZ_CHECK(rendezvous->port != 0);
-  FUZZ_CHECK(!rendezvous->addresses.empty());
+  FUZZ_CHECK(rendezvous->addresses.empty() == (rendezvous->port == 0));
   const auto again = DecodeUniqueId(EncodeUniqueId(*rendezvous));
   FUZZ_CHECK(again.ok());
   FUZZ_CHECK(again->name == rendezvous->name && again->secret == rendezvous->secret);

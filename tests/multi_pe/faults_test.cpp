@@ -520,6 +520,22 @@ TEST(Surroundings, AnExecutedProgramInheritsNoDescriptor) {
   EXPECT_EQ(Failures(outcomes), "");
 }
 
+TEST(Surroundings, OnePeNeedsNoNetwork) {
+  testing::Options options;
+  options.environment = {{"MORI_SOCKET_IFNAME", ""}};
+  const auto outcomes = RunProcesses(
+      1,
+      [](const Pe& pe) {
+        if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return;
+        pe.Init();
+        PE_CHECK(ShmemMalloc(64) != nullptr);
+        PE_CHECK_EQ(ShmemBarrierAll(), 0);
+        PE_CHECK_EQ(ShmemFinalize(), 0);
+      },
+      options);
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
 /// Whether an error says that it comes from PE 1, of one step of init or the other.
 bool NamesOne(const std::string& error) {
   return error.find("rank 1") != std::string::npos || error.find("PE 1 (") != std::string::npos;

@@ -3,13 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <climits>
+#include <filesystem>
 #include <future>
 
 #include "bootstrap/socket.hpp"
 #include "support/bootstrap_ranks.hpp"
+#include "support/forked.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -581,6 +584,107 @@ TEST_F(RendezvousTest, ManyRanksMeet) {
       EXPECT_EQ((*all)[static_cast<std::size_t>(from)], ByteWriter().Int(from).bytes());
   });
   InThreads(100, [&](int rank) { (*joined[static_cast<std::size_t>(rank)])->Close(); });
+}
+
+TEST_F(RendezvousTest, AnIdThatNobodyUsesEnds) {
+  auto server = RendezvousServer::Start({Loopback()}, 20ms);
+  ASSERT_TRUE(server.ok());
+  std::this_thread::sleep_for(40ms);
+  const auto late = Join((*server)->id(), RankOptions(1, 2));
+  EXPECT_THAT(late.status().message(), StartsWith("no rank used this unique id for 0.0"));
+  EXPECT_TRUE(Eventually([&] { return (*server)->finished(); }));
+}
+
+TEST_F(RendezvousTest, AClaimedIdIsOver) {
+  EXPECT_TRUE(server_->Claim());
+  EXPECT_FALSE(server_->Claim());
+  EXPECT_TRUE(Eventually([&] { return server_->finished(); }));
+  EXPECT_EQ(Join(id(), RankOptions(0, 1)).status().code(), ErrorCode::kPeerLost);
+}
+
+TEST_F(RendezvousTest, AnIdThatARankHasComeForCannotBeClaimed) {
+  auto rank = Fake(0, 2);
+  rank.SayHello();
+  std::this_thread::sleep_for(20ms);
+  EXPECT_FALSE(server_->Claim());
+  auto other = Fake(1, 2);
+  other.SayHello();
+  EXPECT_TRUE(rank.IsWelcomed());
+  EXPECT_TRUE(other.IsWelcomed());
+}
+
+int Threads() {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+    ++count;
+  return count;
+}
+
+/// Ids of the process's service: in a process of its own each.
+Config OnLoopback() {
+  Config config;
+  config.socket_ifname = "lo";
+  return config;
+}
+
+TEST(RendezvousService, UnusedIdsShareOneThread) {
+  EXPECT_EQ(testing::RunForked(1,
+                               [](int) -> std::string {
+                                 const int before = Threads();
+                                 std::vector<UniqueId> ids;
+                                 for (int i = 0; i < 20; ++i)
+                                   ids.push_back(*RendezvousService::Instance().Open(OnLoopback()));
+                                 if (Threads() > before + 1) return "a thread for each";
+                                 for (const UniqueId& id : {ids[7], ids[0], ids[19]}) {
+                                   std::vector<Options> ranks{RankOptions(0, 2), RankOptions(1, 2)};
+                                   for (const auto& joined : JoinAll(id, ranks)) {
+                                     if (!joined.ok()) return joined.status().message();
+                                   }
+                                 }
+                                 return "";
+                               }),
+            "");
+}
+
+TEST(RendezvousService, AChildOfAForkServesIdsOfItsOwn) {
+  EXPECT_EQ(testing::RunForked(1,
+                               [](int) -> std::string {
+                                 if (!RendezvousService::Instance().Open(OnLoopback()).ok())
+                                   return "no id in the parent";
+                                 return testing::RunForked(1, [](int) -> std::string {
+                                   const auto id = RendezvousService::Instance().Open(OnLoopback());
+                                   if (!id.ok()) return id.status().message();
+                                   std::vector<Options> ranks{RankOptions(0, 2), RankOptions(1, 2)};
+                                   for (const auto& joined : JoinAll(*id, ranks)) {
+                                     if (!joined.ok()) return joined.status().message();
+                                   }
+                                   return "";
+                                 });
+                               }),
+            "");
+}
+
+TEST(RendezvousService, AWorldOfOneNeedsNoNetwork) {
+  const auto failures = testing::RunForked(1, [](int) -> std::string {
+    if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+      return "no namespace";
+    const auto id = RendezvousService::Instance().Open(Config{});  // not even lo is up here
+    if (!id.ok()) return id.status().message();
+    const auto two = Join(*id, RankOptions(0, 2)).status().message();
+    if (two !=
+        "nobody can call the process that made this unique id, which serves one world of one "
+        "there: this machine has no network interface that is up, not even lo")
+      return two;
+    auto alone = Join(*id, RankOptions(0, 1));
+    if (!alone.ok()) return alone.status().message();
+    const auto all = (*alone)->AllGather(Bytes{1, 2}, TestLimit());
+    if (!all.ok() || all->size() != 1 || (*all)[0] != Bytes{1, 2}) return "no exchange";
+    (*alone)->Close();
+    return Join(*id, RankOptions(0, 1)).ok() ? "an id served twice" : "";
+  });
+  if (failures.find("no namespace") != std::string::npos)
+    GTEST_SKIP() << "this process may not make a network namespace";
+  EXPECT_EQ(failures, "");
 }
 
 TEST_F(RendezvousTest, TwoRendezvousSideBySideDoNotMix) {

@@ -138,6 +138,16 @@ TEST(UniqueIdTest, CountsAndPortsOutOfRangeAreRefusedDespiteTheirChecksum) {
             "the unique id holds 3 addresses and port 0: it cannot be used");
 }
 
+TEST(UniqueIdTest, OfAProcessThatNobodyCanCallRoundTrips) {
+  Rendezvous rendezvous = Example();
+  rendezvous.addresses.clear();
+  rendezvous.port = 0;
+  const auto decoded = DecodeUniqueId(EncodeUniqueId(rendezvous));
+  ASSERT_TRUE(decoded.ok()) << decoded.status().message();
+  EXPECT_TRUE(decoded->addresses.empty());
+  EXPECT_EQ(decoded->name, rendezvous.name);
+}
+
 TEST(UniqueIdTest, HexRoundTrips) {
   const UniqueId id = EncodeUniqueId(Example());
   const std::string hex = UniqueIdToHex(id);
