@@ -160,6 +160,7 @@ change 'a block that does not meet before it counts' src/kernels/library_kernels
   if (ThreadInBlock() != 0) return;
   u64* done' '  if (ThreadInBlock() != 0) return;
   u64* done' "${stream_tests[@]}"
+# shellcheck disable=SC2016 # the backquotes are the source's
 change 'a barrier of few PEs on a stream without its fence' src/kernels/library_kernels.cu \
   '    FenceRelease();  // pairs with the acquiring load on `pe`
 ' '' "${stream_barrier_tests[@]}"

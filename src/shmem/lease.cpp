@@ -47,11 +47,11 @@ bool Membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0) =
 /// Whether the thread that waits can have a fence run in all others, so that they need none: a
 /// lease is in the way of every barrier, the end of a world is not. Without it each lease is a
 /// fence.
-const bool has_membarrier = Membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+const bool kHasMembarrier = Membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
 
 /// Every other thread's store to its place is visible, or its look at the generation is to come.
 void FenceAllThreads() {
-  if (!has_membarrier || Membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
+  if (!kHasMembarrier || Membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
   // Refused by a filter that came later: stores do not stay invisible for longer than this.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
@@ -92,7 +92,7 @@ Lease Lease::Take(World* world) {
   // away moves the generation before it looks at the places: either that thread sees this store, or
   // this one sees that the generation has moved. The fence between is here, or in
   // FenceAllThreads().
-  if (has_membarrier) {
+  if (kHasMembarrier) {
     place->store(world, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   } else {

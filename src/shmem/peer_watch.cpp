@@ -56,8 +56,7 @@ std::vector<int> PeerWatch::LateOrLost() const {
     for (const auto& [pe, reason] : reasons_) pes.push_back(pe);
   }
   std::ranges::sort(pes);
-  const auto again = std::ranges::unique(pes);
-  pes.erase(again.begin(), again.end());
+  pes.erase(std::unique(pes.begin(), pes.end()), pes.end());
   return pes;
 }
 
