@@ -380,14 +380,17 @@ Status RendezvousService::StartDoorman() {
   return Status();
 }
 
-RendezvousService::Servers RendezvousService::Waiting() {
-  Servers waiting, over;  // those end without the lock
+std::vector<RendezvousService::Waiting> RendezvousService::FindWaiting() {
+  std::vector<Waiting> waiting;
   const std::lock_guard lock(mutex_);
   for (auto& server : servers_) {
     if (server->has_begun() || server->finished()) continue;
-    (server->unused_until().Expired() ? over : waiting).push_back(server);
+    if (server->unused_until().Expired()) {
+      static_cast<void>(server->Claim());  // by nobody
+    } else {
+      waiting.push_back({server, server->listeners()});
+    }
   }
-  for (const auto& server : over) static_cast<void>(server->Claim());  // by nobody
   return waiting;
 }
 
@@ -399,12 +402,12 @@ void RendezvousService::AwaitFirstCalls() {
       const std::lock_guard lock(mutex_);  // whoever started us holds it until the bell is there
       bell = doorbell_.get();
     }
-    const Servers waiting = Waiting();
+    const std::vector<Waiting> waiting = FindWaiting();
     std::vector<pollfd> entries{{bell, POLLIN, 0}};
     std::vector<RendezvousServer*> owners{nullptr};
-    for (const auto& server : waiting) {
+    for (const auto& [server, listeners] : waiting) {
       next = next.AtMost(server->unused_until().end() - Deadline::Clock::now());
-      for (const int fd : server->listeners()) {
+      for (const int fd : listeners) {
         entries.push_back({fd, POLLIN, 0});
         owners.push_back(server.get());
       }
@@ -427,9 +430,9 @@ void RendezvousService::AwaitLastWord(const RendezvousName& name) {
   {
     const std::lock_guard lock(mutex_);
     found = Find(name);
+    if (found != nullptr && !found->has_begun()) found = nullptr;  // nobody has come to be told
   }
-  if (found != nullptr && found->has_begun())
-    found->AwaitLastWord(kLastWord);  // without the lock: a fork needs it
+  if (found != nullptr) found->AwaitLastWord(kLastWord);  // without the lock: a fork needs it
 }
 
 void RendezvousService::Reap() {

@@ -150,8 +150,13 @@ class RendezvousService {
   UniqueId OpenAlone(Status why);
   Status StartDoorman();  // needs `mutex_`
   void AwaitFirstCalls();
-  /// Those not begun yet; the ones whose time is over are dropped.
-  Servers Waiting();
+  /// Those not begun yet, and where their first calls show; the ones whose time is over are
+  /// dropped.
+  struct Waiting {
+    std::shared_ptr<RendezvousServer> server;
+    std::vector<int> listeners;
+  };
+  std::vector<Waiting> FindWaiting();
 
   std::mutex mutex_;
   Servers servers_;
