@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from device_code_support import find_nvcc
 from pes import REPOSITORY, environment
 
 BUILD_SECONDS = 1200
@@ -75,5 +76,18 @@ def test_a_project_outside_builds_with_pkg_config(
     ask = ["pkg-config", "--cflags", "--libs", "mori-shmem"]
     flags = run(ask, tmp_path, PKG_CONFIG_PATH=path).split()
     source = OUTSIDE / "outside.cpp"
-    run(["c++", "-std=c++17", str(source), "-o", "outside", *flags], tmp_path)
-    assert run([str(tmp_path / "outside")], tmp_path) == OUTSIDE_SAYS
+    # nvcc takes fewer options of the linker than the host's compiler does.
+    for compiler in (["c++"], [find_nvcc(), "--cudart=none"]):
+        run([*compiler, "-std=c++17", str(source), "-o", "outside", *flags], tmp_path)
+        assert run([str(tmp_path / "outside")], tmp_path) == OUTSIDE_SAYS
+
+
+def test_the_library_shows_its_public_names_only(
+    site: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Parts of the C++ library that were compiled into it are nobody else's."""
+    library = site / "mori" / "lib" / "libmori_shmem.so"
+    shown = run(["nm", "-DC", "--defined-only", str(library)], tmp_path).splitlines()
+    names = [line.split(maxsplit=2)[2] for line in shown]
+    assert any(name.startswith("mori::shmem::ShmemInit(") for name in names)
+    assert [name for name in names if not name.startswith(("mori::shmem::", "MoriShmem"))] == []
