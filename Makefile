@@ -39,8 +39,9 @@ test-cpp: build-tested ## Run the C++ tests
 
 .PHONY: test-python
 test-python: build-tested ## Run the Python tests
+	@# A file's tests in one worker: they may share what one of them has built.
 	PYTHONPATH=$(CURDIR)/$(TESTED)/python MORI_COMMAND=$(CURDIR)/$(TESTED)/tools/mori MORI_BUILD_DIR=$(CURDIR)/$(TESTED) \
-	  $(PYTHON_BIN) -m pytest -n $(JOBS) --dist loadgroup --junit-xml=$(TESTED)/pytest.xml
+	  $(PYTHON_BIN) -m pytest -n $(JOBS) --dist loadfile --junit-xml=$(TESTED)/pytest.xml
 
 .PHONY: test-sanitizers
 test-sanitizers: coverage asan tsan fuzz-briefly ## Run the C++ tests with coverage and sanitizers, and the fuzzers briefly

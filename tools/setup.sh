@@ -19,8 +19,10 @@ readonly BENCH_PACKAGES=(libbenchmark-dev openmpi-bin libopenmpi-dev)
 readonly CHECK_PACKAGES=(clang-tidy shellcheck)
 # The runtime libraries of clang's sanitizers and fuzzers: clang only recommends them.
 readonly SANITIZER_PACKAGES=(libclang-rt-dev)
-# From 18 on, clang compiles the device API for AMD GPUs. The first of these that is to be had, as in the tests.
+# From 18 on, clang compiles the device API for AMD GPUs, from 20 on for gfx950 too. The first of each that is to be had, as
+# in the tests.
 readonly DEVICE_CLANGS=(clang-19 clang-22 clang-21 clang-20 clang-18)
+readonly GFX950_CLANGS=(clang-22 clang-21 clang-20)
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() {
@@ -65,20 +67,26 @@ install_packages() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
 }
 
-install_device_clang() {
-  [[ "${MORI_SKIP_APT:-}" != 1 ]] || return 0
+# first_clang <name>...: installs the first of the packages that apt has, unless one is there. 1 if it has none.
+first_clang() {
   local clang
-  for clang in "${DEVICE_CLANGS[@]}"; do
+  for clang in "$@"; do
     ! command -v "$clang" >/dev/null || return 0
   done
   refresh_lists
-  for clang in "${DEVICE_CLANGS[@]}"; do
+  for clang in "$@"; do
     if [[ -n "$(apt-cache madison "$clang" 2>/dev/null)" ]]; then
       install_packages "$clang"
       return
     fi
   done
-  fail "apt has none of ${DEVICE_CLANGS[*]}: install one, which the tests of device code need"
+  return 1
+}
+
+install_device_clangs() {
+  [[ "${MORI_SKIP_APT:-}" != 1 ]] || return 0
+  first_clang "${DEVICE_CLANGS[@]}" || fail "apt has none of ${DEVICE_CLANGS[*]}: install one, which the tests of device code need"
+  first_clang "${GFX950_CLANGS[@]}" || say "apt has none of ${GFX950_CLANGS[*]}: device code is not compiled for gfx950"
 }
 
 make_venv() {
@@ -140,7 +148,7 @@ set_up() {
       ;;
     test)
       install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
-      install_device_clang
+      install_device_clangs
       make_venv
       install_requirements build
       install_requirements test

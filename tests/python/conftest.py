@@ -12,13 +12,11 @@ from launcher_support import Launcher, find_command
 from pes import PeRunner
 
 TEST_DEADLINE_SECONDS = 180
-# Files whose tests share what one of them has built.
-SHARE_A_BUILD = ("test_device_code", "test_mpi", "test_wheel")
 # Why a test may be skipped on a machine of CI (CI=true); any other skip is a failure there.
 ACCEPTED_SKIPS = ("no CUDA device", "MORI_WITHOUT_TORCH=1")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """Lets the processes that tests start have every signal's default, under nohup too.
 
     What ignores a signal passes that on to the programs that it starts, what handles it does not.
@@ -27,7 +25,6 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    config.addinivalue_line("markers", "xdist_group(name): runs in one worker with others")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -44,10 +41,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives every test a deadline, and the tests that share something built the same worker."""
+    """Gives every test a deadline."""
     for item in items:
-        if item.path.stem in SHARE_A_BUILD:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_DEADLINE_SECONDS))
 
