@@ -406,6 +406,7 @@ TEST_P(EveryMode, FlagsAreHonouredWhereMemoryIsOfItsOwn) {
 /// records it). Every block holds its number until its end.
 TEST_P(EveryMode, ATraceOfPyTorchReplays) {
   Options options = InMode(GetParam());
+  options.deadline = std::chrono::seconds(240);  // without optimisation, beside other tests
   options.environment.emplace_back("MORI_SHMEM_HEAP_SIZE", "64M");
   const auto body = [](const Pe& pe) {
     pe.Init();

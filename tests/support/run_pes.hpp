@@ -73,7 +73,7 @@ struct Outcome {
 };
 
 struct Options {
-  std::chrono::seconds deadline{60};
+  std::chrono::seconds deadline{120};
   std::vector<std::pair<std::string, std::string>>
       environment;  ///< beside a heap of 8 MiB of the host on the loopback; "" unsets
 };
