@@ -162,7 +162,7 @@ std::uint64_t SlowRead(const void* ivar, int bytes, const char* what) {
 }
 
 int SlowOrder(const char* what) {
-  return OnWorld(what, [](const World&) { return Status(); });
+  return OnWorld(what, [](const World& world) { return world.Fault(); });
 }
 
 int SlowAtomic(AtomicOp op, const void* address, int bytes, std::uint64_t value,

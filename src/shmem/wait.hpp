@@ -17,7 +17,7 @@ std::string_view CmpName(Cmp cmp);
 /// Returns once `holds()` does. Warns now and then while it does not.
 /// @param describe  says what is waited for, and how it is now: "the word at ... is 3, not == 4"
 /// @return kPeerLost if a PE is lost, kNotInitialized if another thread finalizes this PE, kTimeout
-/// after the budget of a wait, each only if it still does not hold
+/// after the budget of a wait, each only if it still does not hold; the fault of a kernel of this PE
 template <typename Holds, typename Describe>
 Status WaitUntilHolds(const World& world, const char* call, Holds holds, Describe describe) {
   Waiter waiter(world.may_spin());
@@ -34,8 +34,9 @@ Status WaitUntilHolds(const World& world, const char* call, Holds holds, Describ
     }
     if (waiter.phase() != Waiter::Phase::kSpin) {
       MORI_RETURN_IF_ERROR(world.Closing());
-      // A kernel of this PE that ended early will not write the word.
-      if (const Status fault = world.Fault(); !fault.ok()) return holds() ? Status() : fault;
+      // A kernel of this PE that ended early will not write the word. It tells so once: the error
+      // counts even if the word has arrived since the last look.
+      MORI_RETURN_IF_ERROR(world.Fault());
       FaultPoint("wait: before the look for a loss");
       // A signal that the lost PE had sent before is in memory by now: look once more before giving
       // up.

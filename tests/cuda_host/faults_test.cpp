@@ -93,6 +93,10 @@ TEST(CudaHostFaults, AKernelsFaultIsTheErrorOfTheNextCall) {
               check("atomic", ShmemAtomicAdd(words, std::uint64_t{1}, pe.rank));
               PE_CHECK_EQ(ShmemG(words, pe.rank), 4u);
               *record = told.record;
+              check("quiet", ShmemQuiet());
+              *record = told.record;
+              check("fence", ShmemFence());
+              *record = told.record;
               check("stream", ShmemBarrierAllOnStream(nullptr));
               // The others get their barrier.
               if (pe.rank == 1) *record = told.record;

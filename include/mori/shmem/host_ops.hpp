@@ -97,7 +97,8 @@ MORI_SHMEM_API int SlowWaitFor(const void* ivar, int bytes, bool is_signed, Cmp 
 /// The same without `seen`: programs compiled earlier call it.
 MORI_SHMEM_API int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp,
                             std::uint64_t value);
-/// 0 for a thread that has a PE, or can be bound to one; otherwise the error.
+/// 0 for a thread that has a PE, or can be bound to one; otherwise the error. Also that of a kernel
+/// of the PE that ended early: a heap on a device takes this path always.
 MORI_SHMEM_API __attribute__((cold)) int SlowOrder(const char* what);
 
 /// Copies bytes that do not overlap; every element of 1, 2, 4 or 8 bytes that is aligned at both
@@ -401,13 +402,13 @@ inline int ShmemAtomicInc(T* target, int pe) {
 /// afterwards.
 inline int ShmemFence() {
   std::atomic_thread_fence(std::memory_order_release);
-  return detail::host_context->n_pes != 0 ? 0 : detail::SlowOrder("shmem_fence");
+  return detail::host_context->heap_bytes != 0 ? 0 : detail::SlowOrder("shmem_fence");
 }
 
 /// Completes: all puts and atomics of this thread are visible to every PE on return.
 inline int ShmemQuiet() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return detail::host_context->n_pes != 0 ? 0 : detail::SlowOrder("shmem_quiet");
+  return detail::host_context->heap_bytes != 0 ? 0 : detail::SlowOrder("shmem_quiet");
 }
 
 // ---- signals and waits
