@@ -196,6 +196,33 @@ TEST(CudaHostWaits, MemoryThatIsShortWaitsForWhatWasFreed) {
             "");
 }
 
+TEST(CudaHostWaits, TheTimeOfAWaitCountsOnceForAllThatWasFreed) {
+  auto options = CudaOptions("isolation");
+  options.environment.emplace_back("MORI_SHMEM_TIMEOUT", "0.2");
+  EXPECT_EQ(Failures(RunProcesses(
+                1,
+                [](const Pe& pe) {
+                  pe.Init();
+                  std::vector<void*> blocks(8);
+                  for (void*& block : blocks) block = ShmemMalloc(2 << 20);
+                  fake_cuda::LimitMemory(fake_cuda::MappedBytes());
+                  void* stream = fake_cuda::MakeStream();
+                  fake_cuda::Block(stream);
+                  fake_cuda::Post(stream);
+                  for (void* block : blocks) PE_CHECK_EQ(ShmemFree(block), 0);
+                  const auto before = fake_cuda::Looks();
+                  PE_CHECK(ShmemMalloc(2 << 20) == nullptr);
+                  PE_CHECK_EQ(ShmemLastErrorCode(), static_cast<int>(ErrorCode::kTimeout));
+                  // A wait that is given up has looked a thousand times at least.
+                  PE_CHECK(fake_cuda::Looks() - before < 5000);
+                  fake_cuda::Release(stream);
+                  PE_CHECK(ShmemMalloc(2 << 20) != nullptr);
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                },
+                options)),
+            "");
+}
+
 TEST(CudaHostWaits, WhatDoesNotReachTheDeviceIsAnError) {
   EXPECT_EQ(Failures(RunProcesses(
                 1,

@@ -79,9 +79,13 @@ class CudaUnmapper {
       }
     }
     Status outcome;
+    Status given_up;  // once: each wait would take the whole time that waits have
     for (PutOff& one : due) {
-      Status settled = one.mark->Await("kernels that may use memory which was freed");
+      Status settled = given_up.ok() || one.mark->HasPassed()
+                           ? one.mark->Await("kernels that may use memory which was freed")
+                           : given_up;
       if (IsGivenUp(settled)) {
+        given_up = settled;
         const std::lock_guard lock(mutex_);
         put_off_.push_back(std::move(one));
       } else if (const Status unmapped = UnmapNow(one.address, one.bytes); settled.ok()) {
