@@ -57,6 +57,25 @@ TEST(CudaHostWaits, ABarrierWaitsForTheStreamOfEveryThread) {
             "");
 }
 
+/// A program that makes a stream for each put, and no barrier.
+TEST(CudaHostWaits, StreamsThatAreDoneAreForgotten) {
+  EXPECT_EQ(Failures(RunProcesses(
+                1,
+                [](const Pe& pe) {
+                  pe.Init();
+                  std::uint64_t* words = testing::Words(2);
+                  void* busy = testing::BusyStream(words);
+                  for (int i = 0; i < 500; ++i)
+                    PE_CHECK_EQ(
+                        ShmemPutMemOnStream(words, words + 1, 8, 0, fake_cuda::MakeStream()), 0);
+                  PE_CHECK(fake_cuda::Events() < 100);
+                  ExpectWaits([] { return ShmemBarrierAll(); }, [&] { fake_cuda::Release(busy); });
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                },
+                CudaOptions())),
+            "");
+}
+
 TEST(CudaHostWaits, ABarrierThatWaitsForAStreamLearnsWhoIsLost) {
   const auto outcomes = RunProcesses(
       2,

@@ -70,6 +70,7 @@ struct State {
   std::vector<std::string> launches;
   bool pushes_fail = false;
   unsigned long long looks = 0;
+  unsigned long long events = 0;
   unsigned long long limit = UINT64_MAX;
   int fault = kOk;
 
@@ -220,6 +221,10 @@ std::vector<std::string> Launches() {
 unsigned long long Looks() {
   const std::lock_guard lock(state().mutex);
   return state().looks;
+}
+unsigned long long Events() {
+  const std::lock_guard lock(state().mutex);
+  return state().events;
 }
 void LimitMemory(unsigned long long bytes) {
   const std::lock_guard lock(state().mutex);
@@ -400,8 +405,16 @@ int cuStreamIsCapturing(void* handle, int* status) {
   return *status = state().captures.contains(state().Find(handle)) ? 1 : 0, kOk;
 }
 int cuThreadExchangeStreamCaptureMode(int* mode) { return std::swap(*mode, capture_mode), kOk; }
-int cuEventCreate(void** event, unsigned) { return *event = new Event, kOk; }
-int cuEventDestroy_v2(void* event) { return delete static_cast<Event*>(event), kOk; }
+int cuEventCreate(void** event, unsigned) {
+  const std::lock_guard lock(state().mutex);
+  ++state().events;
+  return *event = new Event, kOk;
+}
+int cuEventDestroy_v2(void* event) {
+  const std::lock_guard lock(state().mutex);
+  --state().events;
+  return delete static_cast<Event*>(event), kOk;
+}
 int cuEventRecord(void* event, void* handle) {
   const std::lock_guard lock(state().mutex);
   if (state().fault != kOk) return state().fault;

@@ -41,6 +41,8 @@ void SetFault(int code);
 std::vector<std::string> Launches();
 /// Looks at streams and events so far that found them not done.
 unsigned long long Looks();
+/// Events that were made and not destroyed.
+unsigned long long Events();
 /// Memory beyond this, counted where it is mapped, is not there.
 void LimitMemory(unsigned long long bytes);
 /// Bytes that are mapped now, of all ranges.

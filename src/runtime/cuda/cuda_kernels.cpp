@@ -174,6 +174,7 @@ Status CudaKernels::NotePosted(void* stream, const char* call) {
   unsigned long long id = 0;
   MORI_RETURN_IF_ERROR(driver().Check(driver().stream_id(handle, &id), "identify a stream"));
   const std::lock_guard lock(mutex_);
+  if (posted_.size() >= forget_at_) ForgetPassed();
   Posted& posted = posted_[id];
   posted.stream = stream;
   posted.call = call;
@@ -186,6 +187,20 @@ Status CudaKernels::NotePosted(void* stream, const char* call) {
     posted.event = *event;
   }
   return driver().Check(driver().event_record(posted.event, handle), "record an event");
+}
+
+void CudaKernels::ForgetPassed() {
+  const Use use(*device_);  // a look may not go into a capture of this thread
+  if (!use.status().ok()) return;
+  for (auto at = posted_.begin(); at != posted_.end();) {
+    if (driver().event_query(at->second.event) != cuda::kSuccess) {
+      ++at;
+      continue;
+    }
+    spare_events_.push_back(at->second.event);
+    at = posted_.erase(at);
+  }
+  forget_at_ = std::max(kForgetAt, 2 * posted_.size());
 }
 
 void CudaKernels::PutBack(PostedById posted) {

@@ -65,6 +65,9 @@ class CudaKernels final : public DeviceKernels {
   using PostedById = std::map<unsigned long long, Posted>;
 
   Result<cuda::Event> SpareEvent();  ///< needs the lock
+  /// Streams that are done, which may exist no more: a program that makes one for each call would
+  /// add to them until its next barrier. Needs the lock.
+  void ForgetPassed();
   /// Those that were not waited for, to be waited for again unless something came behind them.
   void PutBack(PostedById posted);
 
@@ -73,6 +76,8 @@ class CudaKernels final : public DeviceKernels {
   /// (CU_STREAM_PER_THREAD), and handles come again.
   PostedById posted_;
   std::vector<cuda::Event> spare_events_;
+  static constexpr std::size_t kForgetAt = 64;
+  std::size_t forget_at_ = kForgetAt;  ///< streams, until those that are done are looked for
 };
 
 }  // namespace mori::shmem
