@@ -17,7 +17,8 @@ std::string_view CmpName(Cmp cmp);
 /// Returns once `holds()` does. Warns now and then while it does not.
 /// @param describe  says what is waited for, and how it is now: "the word at ... is 3, not == 4"
 /// @return kPeerLost if a PE is lost, kNotInitialized if another thread finalizes this PE, kTimeout
-/// after the budget of a wait, each only if it still does not hold; the fault of a kernel of this PE
+/// after the budget of a wait, each only if it still does not hold; the fault of a kernel of this
+/// PE
 template <typename Holds, typename Describe>
 Status WaitUntilHolds(const World& world, const char* call, Holds holds, Describe describe) {
   Waiter waiter(world.may_spin());
