@@ -124,6 +124,43 @@ TEST(CudaCaptures, AUnitOfKernelsIsToldBehindTheCaptureOfItsThread) {
             "");
 }
 
+/// The driver ends the capture; what is freed goes later, and its place can be used again.
+TEST(CudaCaptures, MemoryThatIsFreedMeanwhileIsUnmappedLater) {
+  EXPECT_EQ(Failures(RunProcesses(
+                1,
+                [](const Pe& pe) {
+                  pe.Init();
+                  void* block = ShmemMalloc(2 << 20);
+                  const auto mapped = fake_cuda::MappedBytes();
+                  void* stream = fake_cuda::MakeStream();
+                  fake_cuda::BeginCapture(stream, Capture::kGlobal);
+                  PE_CHECK_EQ(ShmemFree(block), 0);
+                  PE_CHECK_EQ(fake_cuda::MappedBytes(), mapped);
+                  PE_CHECK(!fake_cuda::EndCapture(stream));
+                  PE_CHECK_EQ(ShmemMalloc(2 << 20), block);
+                  PE_CHECK_EQ(fake_cuda::MappedBytes(), mapped);
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                },
+                CudaOptions("isolation"))),
+            "");
+}
+
+/// What runs cannot be waited for then: it may use all of it.
+TEST(CudaCaptures, FinalizeMeanwhileGivesNothingBack) {
+  EXPECT_EQ(Failures(RunProcesses(
+                1,
+                [](const Pe& pe) {
+                  pe.Init();
+                  testing::Words(2);
+                  const auto mapped = fake_cuda::MappedBytes();
+                  fake_cuda::BeginCapture(fake_cuda::MakeStream(), Capture::kGlobal);
+                  PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kUnsupported));
+                  PE_CHECK_EQ(fake_cuda::MappedBytes(), mapped);
+                },
+                CudaOptions())),
+            "");
+}
+
 /// The attribute of early launches is none that graphs knew before CUDA 12.3.
 TEST(CudaCaptures, OfEarlierDriversHaveNoEarlyLaunches) {
   for (const int version : {12020, 12030}) {

@@ -201,14 +201,14 @@ Result<std::shared_ptr<DeviceMark>> CudaDevice::Mark() const {
 
 Status CudaDevice::Await() const {
   if (IsGone()) return Status();
-  MORI_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceMark> mark, Mark());
-  Status awaited = mark->Await("what runs on the device");
+  const auto mark = Mark();
+  Status awaited = mark.ok() ? (*mark)->Await("what runs on the device") : mark.status();
   // Relaxed: read when nobody waits any more.
-  is_busy_.store(IsGivenUp(awaited), std::memory_order_relaxed);
+  is_busy_.store(MayStillRun(awaited), std::memory_order_relaxed);
   return awaited;
 }
 
-bool CudaDevice::BecomesIdle() const { return !IsGivenUp(Await()); }
+bool CudaDevice::BecomesIdle() const { return !MayStillRun(Await()); }
 
 cuda::AllocationProperties CudaDevice::Properties() const {
   cuda::AllocationProperties properties;

@@ -13,6 +13,14 @@
 
 namespace mori::shmem {
 
+/// Whether something may still run after a wait for a device, or a mark on it, that ended so: it
+/// was given up, a capture forbids it, or there is no memory for it. After all other errors the
+/// device runs nothing any more.
+inline bool MayStillRun(const Status& awaited) {
+  return IsGivenUp(awaited) || awaited.code() == ErrorCode::kUnsupported ||
+         awaited.code() == ErrorCode::kOutOfMemory;
+}
+
 /// A device's primary context, and a stream of our own for copies. Shared by all memory and
 /// mappings of a runtime, so that it outlives them.
 class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
@@ -43,8 +51,8 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
   Status AwaitStream(std::string_view what) const;
   /// Waits for what this process has launched on the device; for nothing if that is gone.
   Status Await() const;
-  /// The same before something of it is given back: false if the wait was given up. What still runs
-  /// then keeps it, and it goes with the process.
+  /// The same before something of it is given back: false if something may still run. That then
+  /// keeps it, and it goes with the process.
   bool BecomesIdle() const;
   /// A mark behind all that. Before CUDA 12.5 it waits for it.
   /// @return kUnsupported while a graph is captured in the context, whose capture the driver then
@@ -84,7 +92,7 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
   cuda::Context context_ = nullptr;
   unsigned long long context_id_ = 0;
   cuda::Stream stream_ = nullptr;
-  /// The last wait for the whole device was given up: what runs keeps the context.
+  /// After the last wait for the whole device something may still run, and keeps the context.
   mutable std::atomic<bool> is_busy_ = false;
   mutable std::mutex mutex_;
   std::shared_ptr<const Patience> patience_ = std::make_shared<Patience>();

@@ -54,13 +54,18 @@ class CudaUnmapper {
   explicit CudaUnmapper(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
 
   Status Unmap(DevicePointer address, std::uint64_t bytes) {
-    MORI_RETURN_IF_ERROR(Settle(false, 0, UINT64_MAX));
-    MORI_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceMark> mark, device_->Mark());
-    for (int looks = 0; looks < kLooks; ++looks) {
-      if (mark->HasPassed()) return UnmapNow(address, bytes);
+    MORI_RETURN_IF_ERROR(SettlePassed());
+    PutOff one{address, bytes, nullptr};
+    if (const Status marked = MarkOf(one); !marked.ok()) {
+      if (!MayStillRun(marked)) return marked;
+      LogWarn("{} that was freed stays mapped for now: {}", FormatByteSize(bytes),
+              marked.message());
+    }
+    for (int looks = 0; one.mark != nullptr && looks < kLooks; ++looks) {
+      if (one.mark->HasPassed()) return UnmapNow(address, bytes);
     }
     const std::lock_guard lock(mutex_);
-    put_off_.push_back({address, bytes, mark});
+    put_off_.push_back(std::move(one));
     return Status();
   }
   /// Unmaps what was put off in [address, address + bytes); with `waits`, all of it.
@@ -70,7 +75,7 @@ class CudaUnmapper {
       const std::lock_guard lock(mutex_);
       for (auto at = put_off_.begin(); at != put_off_.end();) {
         const bool is_meant = at->address - address < bytes || address - at->address < at->bytes;
-        if (!is_meant || (!waits && !at->mark->HasPassed())) {
+        if (!is_meant || (!waits && !HasPassed(*at))) {
           ++at;
           continue;
         }
@@ -81,10 +86,12 @@ class CudaUnmapper {
     Status outcome;
     Status given_up;  // once: each wait would take the whole time that waits have
     for (PutOff& one : due) {
-      Status settled = given_up.ok() || one.mark->HasPassed()
-                           ? one.mark->Await("kernels that may use memory which was freed")
-                           : given_up;
-      if (IsGivenUp(settled)) {
+      Status settled = given_up;
+      if (given_up.ok() || HasPassed(one)) {
+        settled = MarkOf(one);
+        if (settled.ok()) settled = one.mark->Await("kernels that may use memory which was freed");
+      }
+      if (MayStillRun(settled)) {
         given_up = settled;
         const std::lock_guard lock(mutex_);
         put_off_.push_back(std::move(one));
@@ -96,13 +103,23 @@ class CudaUnmapper {
     return outcome;
   }
   Status SettleAll() { return Settle(true, 0, UINT64_MAX); }
+  /// Unmaps, without a wait, what nothing uses any more.
+  Status SettlePassed() { return Settle(false, 0, UINT64_MAX); }
 
  private:
   struct PutOff {
     DevicePointer address;
     std::uint64_t bytes;
-    std::shared_ptr<DeviceMark> mark;
+    std::shared_ptr<DeviceMark> mark;  ///< null: a capture, or a lack of memory, was in the way
   };
+  /// Without a mark it is not known: a new one each time would spoil each capture.
+  static bool HasPassed(const PutOff& one) { return one.mark != nullptr && one.mark->HasPassed(); }
+  /// Makes the mark that is missing.
+  Status MarkOf(PutOff& one) const {
+    if (one.mark != nullptr) return Status();
+    MORI_ASSIGN_OR_RETURN(one.mark, device_->Mark());
+    return Status();
+  }
   /// Of an idle device, until it has come to a mark: some milliseconds at most.
   static constexpr int kLooks = 1000;
 
@@ -131,7 +148,7 @@ class CudaRange final : public AddressRange {
       // does not end keeps its memory, which then goes with the process.
       Status idle = unmapper_->Settle(true, base_, bytes_);
       if (idle.ok() && !mapped_.empty()) idle = device_->Await();
-      if (IsGivenUp(idle)) {
+      if (MayStillRun(idle)) {
         LogWarn("{} of addresses stay mapped on CUDA device {}: {}", FormatByteSize(bytes_),
                 device_->ordinal(), idle.message());
         return;
