@@ -150,6 +150,48 @@ TEST_P(Operations, PWritesOneElement) {
   });
 }
 
+template <std::size_t kBytes>
+void OneElementOf(const Pe& pe) {
+  using Element = std::array<unsigned char, kBytes>;
+  auto* block = Allocate<unsigned char>(3 * 256);
+  for (const std::size_t offset : {64, 61}) {
+    Element element{};
+    for (std::size_t i = 0; i < kBytes; ++i) element[i] = Pattern(pe.rank, i, 1);
+    std::memset(block, 0, 3 * 256);
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    auto* place = reinterpret_cast<Element*>(block + offset);
+    PE_CHECK_EQ(ShmemP(place, element, Next(pe)), 0);
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    const Element got = ShmemG(place, Next(pe));
+    PE_CHECK(got == element);
+    for (std::size_t i = 0; i < 3 * 256; ++i) {
+      const bool written = i >= offset && i < offset + kBytes;
+      PE_CHECK_EQ(static_cast<int>(block[i]),
+                  written ? static_cast<int>(Pattern(Previous(pe), i - offset, 1)) : 0);
+    }
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+  }
+  PE_CHECK_EQ(ShmemFree(block), 0);
+}
+
+TEST_P(Operations, ElementsOfEverySizeArriveWhole) {
+  RunAll([](const Pe& pe) {
+    pe.Init();
+    OneElementOf<1>(pe);
+    OneElementOf<2>(pe);
+    OneElementOf<3>(pe);
+    OneElementOf<4>(pe);
+    OneElementOf<7>(pe);
+    OneElementOf<8>(pe);
+    OneElementOf<12>(pe);
+    OneElementOf<16>(pe);
+    OneElementOf<31>(pe);
+    OneElementOf<128>(pe);
+    OneElementOf<129>(pe);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+}
+
 /// Every atomic on type T, by all PEs at once on PE 0's words: the totals are exact, and what each
 /// call found fits between this PE's own.
 template <typename T>

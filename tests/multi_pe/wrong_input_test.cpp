@@ -452,6 +452,31 @@ INSTANTIATE_TEST_SUITE_P(Rows, WrongCall,
                                             },
                                             ErrorCode::kInvalidArgument,
                                             {"leave the heap"}},
+                                    CallRow{"PutOfMoreBytesThanANumberSays",
+                                            [](const Pe&, std::byte* block) {
+                                              auto* words = reinterpret_cast<std::uint64_t*>(block);
+                                              return ShmemPut(words, words, std::size_t{1} << 61,
+                                                              1);
+                                            },
+                                            ErrorCode::kInvalidArgument,
+                                            {"leave the heap"}},
+                                    CallRow{"GetOfMoreBytesThanANumberSays",
+                                            [](const Pe&, std::byte* block) {
+                                              auto* words = reinterpret_cast<std::uint64_t*>(block);
+                                              return ShmemGet(words, words,
+                                                              (std::size_t{1} << 61) + 1, 1);
+                                            },
+                                            ErrorCode::kInvalidArgument,
+                                            {"leave the heap"}},
+                                    CallRow{"PutWithSignalBeyondTheHeap",
+                                            [](const Pe&, std::byte* block) {
+                                              return ShmemPutMemSignal(
+                                                  block, block, std::size_t{9} << 20,
+                                                  reinterpret_cast<std::uint64_t*>(block), 1,
+                                                  SignalOp::kSet, 1);
+                                            },
+                                            ErrorCode::kInvalidArgument,
+                                            {"shmem_putmem_signal", "leave the heap"}},
                                     CallRow{"AtomicOnAMisalignedWord",
                                             [](const Pe&, std::byte* block) {
                                               return ShmemAtomicAdd(

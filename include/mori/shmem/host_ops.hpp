@@ -27,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "mori/shmem/types.hpp"
 
@@ -122,6 +123,76 @@ inline void CopyOneAccess(void* to, const void* from, std::size_t bytes) {
     case 2: CopyWord<std::uint16_t>(to, from); break;
     default: CopyWord<std::uint8_t>(to, from);
   }
+}
+
+/// One store to memory of others of what nobody else changes, and one load the other way. What is
+/// this thread's own may stay in a register.
+template <typename Word>
+inline void StoreWord(void* to, const void* own) {
+  using Loose __attribute__((aligned(1), may_alias)) = Word;
+  Word value;
+  __builtin_memcpy(&value, own, sizeof value);
+  *static_cast<volatile Loose*>(to) = value;
+}
+template <typename Word>
+inline void LoadWord(void* own, const void* from) {
+  using Loose __attribute__((aligned(1), may_alias)) = Word;
+  const Word value = *static_cast<const volatile Loose*>(from);
+  __builtin_memcpy(own, &value, sizeof value);
+}
+
+/// Values of more bytes are copied out of line.
+#if defined(__x86_64__)
+// As in Copy(): a word that crosses a cache line is parted there, and so between elements.
+inline constexpr std::size_t kValueInPlace = 128;
+#else
+inline constexpr std::size_t kValueInPlace = 0;
+#endif
+
+/// A value between this thread's own copy and memory of others: word by word, the longest first, so
+/// that what lies in it at a multiple of its size is in one word.
+template <std::size_t kBytes, std::size_t... kIndex>
+inline void StoreWords(std::byte* to, const std::byte* own, std::index_sequence<kIndex...>) {
+  (StoreWord<std::uint64_t>(to + 8 * kIndex, own + 8 * kIndex), ...);
+  constexpr std::size_t kDone = kBytes / 8 * 8;
+  if constexpr ((kBytes & 4) != 0) StoreWord<std::uint32_t>(to + kDone, own + kDone);
+  constexpr std::size_t kDone4 = kBytes / 4 * 4;
+  if constexpr ((kBytes & 2) != 0) StoreWord<std::uint16_t>(to + kDone4, own + kDone4);
+  if constexpr ((kBytes & 1) != 0) StoreWord<std::uint8_t>(to + kBytes - 1, own + kBytes - 1);
+}
+template <std::size_t kBytes, std::size_t... kIndex>
+inline void LoadWords(std::byte* own, const std::byte* from, std::index_sequence<kIndex...>) {
+  (LoadWord<std::uint64_t>(own + 8 * kIndex, from + 8 * kIndex), ...);
+  constexpr std::size_t kDone = kBytes / 8 * 8;
+  if constexpr ((kBytes & 4) != 0) LoadWord<std::uint32_t>(own + kDone, from + kDone);
+  constexpr std::size_t kDone4 = kBytes / 4 * 4;
+  if constexpr ((kBytes & 2) != 0) LoadWord<std::uint16_t>(own + kDone4, from + kDone4);
+  if constexpr ((kBytes & 1) != 0) LoadWord<std::uint8_t>(own + kBytes - 1, from + kBytes - 1);
+}
+template <typename T>
+inline void StoreValue(std::byte* to, const T& value) {
+  if constexpr (sizeof(T) <= kValueInPlace) {
+    StoreWords<sizeof(T)>(to, reinterpret_cast<const std::byte*>(&value),
+                          std::make_index_sequence<sizeof(T) / 8>());
+  } else {
+    CopyElements(to, &value, sizeof(T));
+  }
+}
+template <typename T>
+inline void LoadValue(T* value, const std::byte* from) {
+  if constexpr (sizeof(T) <= kValueInPlace) {
+    LoadWords<sizeof(T)>(reinterpret_cast<std::byte*>(value), from,
+                         std::make_index_sequence<sizeof(T) / 8>());
+  } else {
+    CopyElements(value, from, sizeof(T));
+  }
+}
+
+/// Bytes of so many elements; where no number says it, more than any heap has.
+template <typename T>
+inline std::size_t ElementBytes(std::size_t count) {
+  std::size_t bytes = 0;
+  return __builtin_mul_overflow(count, sizeof(T), &bytes) ? SIZE_MAX : bytes;
 }
 
 inline void Copy(void* to, const void* from, std::size_t bytes) {
@@ -262,12 +333,12 @@ inline int ShmemGetMemNbi(void* dest, const void* source, std::size_t bytes, int
 template <typename T>
 inline int ShmemPut(T* dest, const T* source, std::size_t count, int pe) {
   static_assert(std::is_trivially_copyable_v<T>);
-  return ShmemPutMem(dest, source, count * sizeof(T), pe);
+  return ShmemPutMem(dest, source, detail::ElementBytes<T>(count), pe);
 }
 template <typename T>
 inline int ShmemGet(T* dest, const T* source, std::size_t count, int pe) {
   static_assert(std::is_trivially_copyable_v<T>);
-  return ShmemGetMem(dest, source, count * sizeof(T), pe);
+  return ShmemGetMem(dest, source, detail::ElementBytes<T>(count), pe);
 }
 
 /// One element. `ShmemG()` returns a zero value on error.
@@ -275,20 +346,24 @@ template <typename T>
 inline int ShmemP(T* dest, T value, int pe) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::byte* to = detail::FastPeerPointer(dest, sizeof(T), pe);
-  if (to == nullptr) return detail::SlowPut(dest, &value, sizeof(T), pe, "shmem_p");
-  detail::Copy(to, &value, sizeof(T));
+  if (to == nullptr) {
+    const T in_memory = value;  // a copy: the value itself stays in its registers
+    return detail::SlowPut(dest, &in_memory, sizeof(T), pe, "shmem_p");
+  }
+  detail::StoreValue(to, value);
   return 0;
 }
 template <typename T>
 inline T ShmemG(const T* source, int pe) {
   static_assert(std::is_trivially_copyable_v<T>);
-  T value{};
   if (const std::byte* from = detail::FastPeerPointer(source, sizeof(T), pe)) {
-    detail::Copy(&value, from, sizeof(T));
-  } else {
-    detail::SlowGet(&value, source, sizeof(T), pe, "shmem_g");
+    T value{};
+    detail::LoadValue(&value, from);
+    return value;
   }
-  return value;
+  T in_memory{};  // another one: the value above stays in its registers
+  detail::SlowGet(&in_memory, source, sizeof(T), pe, "shmem_g");
+  return in_memory;
 }
 
 // ---- atomics
@@ -418,9 +493,10 @@ inline int ShmemQuiet() {
 inline int ShmemPutMemSignal(void* dest, const void* source, std::size_t bytes,
                              std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe) {
   std::uint64_t* word = detail::FastPeerWord(sig_addr, pe);
-  if (word == nullptr || !detail::IsSignalOp(op))
+  std::byte* to = detail::FastPeerPointer(dest, bytes, pe);
+  if (word == nullptr || to == nullptr || !detail::IsSignalOp(op))
     return detail::SlowPutSignal(dest, source, bytes, sig_addr, signal, op, pe);
-  if (const int code = ShmemPutMem(dest, source, bytes, pe); code != 0) return code;
+  detail::Copy(to, source, bytes);
   // Release: pairs with the acquiring load of the waiting PE; the data is written before the signal
   // shows.
   if (op == SignalOp::kSet) {
@@ -454,7 +530,8 @@ inline bool ShmemTest(const T* ivar, Cmp cmp, T value) {
 }
 
 /// Returns 0 once `*ivar cmp value` holds on this PE's copy; kPeerLost if a PE dies or leaves while
-/// it does not, kNotInitialized if another thread finalizes this PE.
+/// it does not, kTimeout after MORI_SHMEM_TIMEOUT, kNotInitialized if another thread finalizes this
+/// PE.
 template <typename T>
 inline int ShmemWaitUntil(const T* ivar, Cmp cmp, T value) {
   T seen{};
