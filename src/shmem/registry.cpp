@@ -65,6 +65,8 @@ const int Registry::kForkHandlers = [] {
 }();
 
 void Registry::AfterForkInChild() {
+  // Another thread may have finalized what this one was bound to.
+  const World* own = Resolve();
   for (auto& [rank, entry] : entries_) {
     if (entry.world == nullptr) continue;
     entry.world->AbandonAfterFork();
@@ -72,7 +74,7 @@ void Registry::AfterForkInChild() {
     forked_from_size = entry.world->n_pes();
     abandoned_.push_back(entry.world.release());
   }
-  if (binding.world != nullptr) forked_from_pe = binding.world->my_pe();
+  if (own != nullptr) forked_from_pe = own->my_pe();
   if (!entries_.empty() || inits_under_way_.load(std::memory_order_relaxed) > 0)
     is_forked_child_.store(true, std::memory_order_relaxed);
   entries_.clear();

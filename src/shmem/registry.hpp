@@ -100,7 +100,16 @@ Status Registry::Init(const RendezvousName& name, int rank, int size, Create cre
   std::unique_lock lock(mutex_);
   if (auto settled = Claim(&lock, name, rank, size)) return *settled;
   lock.unlock();
-  Result<std::unique_ptr<World>> made = create();
+  Result<std::unique_ptr<World>> made = [&] {
+    try {
+      return create();
+    } catch (...) {  // without memory, say: no entry stays, and no thread waits for its outcome
+      lock.lock();
+      entries_.erase(rank);
+      changed_.notify_all();
+      throw;
+    }
+  }();
   lock.lock();
   if (made.ok()) {
     if (std::ranges::any_of(entries_, [](const auto& one) { return one.second.world != nullptr; }))

@@ -34,7 +34,10 @@ Status WaitUntilHolds(const World& world, const char* call, Holds holds, Describ
       }
     }
     if (waiter.phase() != Waiter::Phase::kSpin) {
-      MORI_RETURN_IF_ERROR(world.Closing());
+      FaultPoint("wait: before the look for an end");
+      // Another thread finalizes: what has arrived meanwhile is still an end of the wait.
+      if (const Status closing = world.Closing(); !closing.ok())
+        return holds() ? Status() : closing;
       // A kernel of this PE that ended early will not write the word. It tells so once: the error
       // counts even if the word has arrived since the last look.
       MORI_RETURN_IF_ERROR(world.Fault());

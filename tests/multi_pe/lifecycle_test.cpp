@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -304,6 +305,54 @@ TEST(Lifecycle, FinalizeWaitsForTheCallsOfOtherThreads) {
   EXPECT_EQ(Failures(outcomes), "");
 }
 
+std::atomic<std::uint64_t*> awaited{nullptr};
+
+TEST(Lifecycle, AWordThatIsThereWhenAnotherThreadFinalizesEndsItsWaitWell) {
+  const auto outcomes = RunProcesses(2, [](const Pe& pe) {
+    pe.Init();
+    auto* word = static_cast<std::uint64_t*>(ShmemMalloc(8));
+    *word = 0;
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    awaited = word;
+    fault_hook = [](const char* point) {
+      if (std::strcmp(point, "finalize: a call is in flight") == 0) finalize_waits = true;
+      if (!is_caller || std::strcmp(point, "wait: before the look for an end") != 0) return;
+      caller_is_inside = true;
+      Await([] { return finalize_waits.load(); });
+      __atomic_store_n(awaited.load(), 1, __ATOMIC_RELEASE);
+    };
+    int code = -1;
+    std::thread caller([&] {
+      is_caller = true;
+      code = ShmemWaitUntil(word, Cmp::kEq, std::uint64_t{1});
+    });
+    Await([] { return caller_is_inside.load(); });
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+    caller.join();
+    PE_CHECK_EQ(code, 0);
+  });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+std::atomic<bool> memory_is_short{false};
+
+TEST(Lifecycle, AnInitThatRunsOutOfMemoryLeavesRoomForTheNext) {
+  const auto outcome = testing::RunAlone([] {
+    fault_hook = [](const char* point) {
+      if (std::strcmp(point, "init: before the rendezvous") == 0 && memory_is_short)
+        throw std::bad_alloc();
+    };
+    memory_is_short = true;
+    PE_CHECK_EQ(ShmemInit(), static_cast<int>(ErrorCode::kOutOfMemory));
+    memory_is_short = false;
+    UniqueId id{};
+    PE_CHECK_EQ(ShmemGetUniqueId(&id), 0);
+    PE_CHECK_EQ(ShmemInitAttr(MORI_SHMEM_INIT_WITH_UNIQUEID, 0, 1, id), 0);
+    PE_CHECK_EQ(ShmemFinalize(), 0);
+  });
+  EXPECT_TRUE(outcome.ok()) << outcome.output;
+}
+
 TEST(Lifecycle, AWaitOfAnotherThreadEndsWhenItsPeFinalizes) {
   const auto outcomes = RunProcesses(2, [](const Pe& pe) {
     pe.Init();
@@ -586,6 +635,32 @@ int Sockets() {
   }
   ::closedir(directory);
   return count;
+}
+
+/// The thread that forks was bound to a world that another thread has ended since.
+TEST(Fork, AChildOfAThreadWhosePeIsGoneHasNone) {
+  const auto outcome = testing::RunAlone([] {
+    PE_CHECK_EQ(ShmemInit(), 0);
+    std::atomic<bool> is_bound{false}, is_gone{false};
+    int wrong = -1;
+    std::thread forker([&] {
+      is_bound = ShmemMyPe() == 0;
+      Await([&] { return is_gone.load(); });
+      wrong = WrongInChild([] {
+        return ShmemBarrierAll() == static_cast<int>(ErrorCode::kNotInitialized) &&
+                       !ShmemInitialized()
+                   ? 0
+                   : 1;
+      });
+    });
+    Await([&] { return is_bound.load(); });
+    const int left = ShmemFinalize();
+    is_gone = true;
+    forker.join();
+    PE_CHECK_EQ(left, 0);
+    PE_CHECK_EQ(wrong, 0);
+  });
+  EXPECT_TRUE(outcome.ok()) << outcome.output;
 }
 
 TEST(Fork, AChildHasNoSocketOfItsParents) {
