@@ -29,8 +29,9 @@ void WarnOfMemory(const Config& config, const SpaceParts& parts) {
   if (bytes <= parts.runtime->MemoryBytes() / heaps) return;
   LogWarn(
       "the heaps of the {} PEs of this node, {} each by MORI_SHMEM_HEAP_SIZE, are more than the {} "
-      "of memory there are: where they are filled, the system ends a PE",
-      heaps, FormatByteSize(bytes), FormatByteSize(parts.runtime->MemoryBytes()));
+      "of memory there are: where they are filled, the system ends a PE, and at most {} each fits",
+      heaps, FormatByteSize(bytes), FormatByteSize(parts.runtime->MemoryBytes()),
+      FormatByteSize(parts.runtime->MemoryBytes() / heaps));
 }
 
 }  // namespace

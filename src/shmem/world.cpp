@@ -217,7 +217,6 @@ Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
                           DeviceState::Create(parts, *heap_, board_->first_lost_word(), deadline));
   }
   streams_ = MakeStreams();
-  WarnOfMemory();
   return Status();
 }
 
@@ -252,19 +251,6 @@ Status World::CheckAtomicsOf(int pe) const {
                "may be lost: set signals, or let PE {} change its own words",
                pes_[static_cast<std::size_t>(rank_)].device,
                pes_[static_cast<std::size_t>(pe)].device, pe, pe);
-}
-
-void World::WarnOfMemory() const {
-  // In the other modes the heap's size is a limit, and memory comes with blocks.
-  if (!runtime_->IsHostMemory() || config_.heap_mode != HeapMode::kStatic) return;
-  const std::uint64_t all = runtime_->MemoryBytes();
-  const std::uint64_t count = node_pes_.size();
-  if (rank_ != node_pes_[0] || heap_->bytes() <= all / count) return;
-  LogWarn(
-      "{} PEs with a heap of {} each can fill more than the {} of memory there are: "
-      "MORI_SHMEM_HEAP_SIZE "
-      "of at most {} fits",
-      count, FormatByteSize(heap_->bytes()), FormatByteSize(all), FormatByteSize(all / count));
 }
 
 Result<std::unique_ptr<Streams>> World::MakeStreams() {

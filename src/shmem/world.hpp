@@ -113,8 +113,6 @@ class World {
   Result<std::unique_ptr<Streams>> MakeStreams();
   /// Whether this PE's GPU reaches those of others. Warns, once, of links without atomics.
   Status CheckLinks();
-  /// Once a node, if its PEs' heaps together are more than the memory there is.
-  void WarnOfMemory() const;
   /// Returns once what this PE put on streams has happened.
   Status CompletePosted();
   /// Whether a wait for the device goes on: not if a PE is lost, or it takes too long.
