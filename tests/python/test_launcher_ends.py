@@ -9,6 +9,7 @@ import pty
 import resource
 import signal
 import subprocess
+import sys
 
 import pytest
 from launcher_support import (
@@ -342,6 +343,35 @@ def test_processes_that_pes_started_end_with_a_stop_signal(
         run.send_signal(signal.SIGTERM)
         assert run.wait(DEADLINE_SECONDS) == 143
     assert all(is_gone(process) for process in processes)
+
+
+COUNT_STOPS = """
+import os, signal, sys, time
+place, ready = sys.argv[1:]
+signals = os.open(place, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+signal.signal(signal.SIGTERM, lambda *_: None)
+pe = os.getpid()
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, lambda *_: os.write(signals, b"x"))
+    open(ready, "w").close()
+    while os.getppid() == pe:
+        time.sleep(0.01)
+    time.sleep(0.3)  # a second one would come now
+    os._exit(0)
+while os.stat(place).st_size == 0:
+    time.sleep(0.01)
+"""
+
+
+def test_what_stays_in_the_group_of_a_pe_gets_a_stop_signal_once(
+    mori: Launcher, tmp_path: pathlib.Path
+) -> None:
+    place, ready = tmp_path / "signals", tmp_path / "ready"
+    with mori.started(1, sys.executable, "-c", COUNT_STOPS, str(place), str(ready)) as run:
+        wait_until(ready.exists, "the child is there")
+        run.send_signal(signal.SIGTERM)
+        run.wait(DEADLINE_SECONDS)
+    assert place.read_bytes() == b"x"
 
 
 def test_a_killed_launcher_leaves_nothing_behind(

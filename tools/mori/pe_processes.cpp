@@ -173,12 +173,15 @@ void PeProcesses::Reap(pid_t first) {
 // Whatever ends hands its children to the launcher before the launcher hears of it, so this is
 // complete if it is called after each end.
 void PeProcesses::LookForOrphans() {
-  std::set<pid_t> known = strangers_;
+  std::set<pid_t> known = strangers_, groups;
   for (const Pe& pe : pes_) {
     if (pe.running || pe.group_exists) known.insert(pe.process);
+    if (pe.group_exists) groups.insert(pe.process);
   }
   std::set<pid_t> found = Children();
-  std::erase_if(found, [&](pid_t child) { return known.contains(child); });
+  // What stays in the group of a PE gets the group's signals.
+  std::erase_if(
+      found, [&](pid_t child) { return known.contains(child) || groups.contains(getpgid(child)); });
   for (const pid_t orphan : found) {
     if (orphans_.contains(orphan) || orphan_signal_ == 0) continue;
     kill(orphan, orphan_signal_);
