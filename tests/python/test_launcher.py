@@ -282,7 +282,7 @@ def test_help_shows_an_example(mori: Launcher) -> None:
     assert b"mori run -n N [options] [--] program [arguments]" in run_help.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"], ["info"]])
 def test_help_that_cannot_be_written_is_an_error(mori: Launcher, arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(

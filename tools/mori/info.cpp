@@ -6,22 +6,24 @@
 #include <fmt/format.h>
 
 #include "mori/shmem/shmem_api.hpp"
+#include "output.hpp"
 #include "shmem/info.hpp"
 
 namespace mori::launcher {
 
 int PrintInfo(bool environment_only) {
+  std::string text;
   if (!environment_only) {
     const auto config = shmem::Config::FromEnvironment();
-    fmt::print("{}{}{}\n", shmem::LibraryInfo(), shmem::MachineInfo(),
-               shmem::DeviceInfo(config.ok() ? *config : shmem::Config{}));
+    text = fmt::format("{}{}{}\n", shmem::LibraryInfo(), shmem::MachineInfo(),
+                       shmem::DeviceInfo(config.ok() ? *config : shmem::Config{}));
   }
-  fmt::print("{}", shmem::EnvironmentInfo());
-  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  text += shmem::EnvironmentInfo();
+  const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  if (!written) WriteError("mori: cannot write to standard output");
   const auto found = shmem::Config::Check(shmem::Config::ProcessEnvironment());
-  for (const std::string& problem : found.problems) fmt::print(stderr, "mori: {}\n", problem);
-  for (const std::string& warning : found.warnings)
-    fmt::print(stderr, "mori: warning: {}\n", warning);
+  for (const std::string& problem : found.problems) WriteError("mori: " + problem);
+  for (const std::string& warning : found.warnings) WriteError("mori: warning: " + warning);
   return written && found.problems.empty() ? 0 : 1;
 }
 
