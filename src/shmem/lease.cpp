@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/fault_point.hpp"
+#include "base/log.hpp"
 #include "node/waiter.hpp"
 
 namespace mori::shmem {
@@ -104,10 +106,15 @@ Lease Lease::Take(World* world) {
 void Lease::AwaitReturn(const World* world) {
   FenceAllThreads();
   Waiter waiter(/*may_spin=*/false);
+  WaitClock clock(std::nullopt);
   for (Place* place = places.load(std::memory_order_seq_cst); place; place = place->next) {
     if (place == own_place) continue;
     while (place->world.load(std::memory_order_seq_cst) == world) {
       FaultPoint("finalize: a call is in flight");
+      if (clock.Look() == WaitClock::Due::kLine) {
+        LogWarn("still waiting in shmem_finalize, {:.3g} s: another thread of this PE is in a call",
+                clock.ElapsedSeconds());
+      }
       waiter.Pause();
     }
   }

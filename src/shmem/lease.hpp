@@ -21,7 +21,7 @@ class Lease {
   /// world can still be found, and give the lease back if not.
   static Lease Take(World* world);
   /// Returns once no other thread has a lease of `world`, which can no longer be found when this is
-  /// called.
+  /// called. Has no time limit; says at WARN now and then that it waits.
   static void AwaitReturn(const World* world);
 
   World* get() const { return world_; }

@@ -46,8 +46,9 @@ MORI_SHMEM_API int ShmemInit();
 
 /// Leaves the world: waits for what this process has put on its GPU, and for all PEs (at most
 /// `MORI_SHMEM_TIMEOUT`, or `MORI_BOOTSTRAP_TIMEOUT` if that is not set), then gives back memory,
-/// descriptors and threads. Collective. Calls of other threads of this PE are waited for; their
-/// waits end with kNotInitialized. Pointers into any heap are invalid afterwards, except as
+/// descriptors and threads. Collective. Calls of other threads of this PE are waited for: their
+/// waits for a word end with kNotInitialized; a collective call, or one that waits for the GPU,
+/// goes on to its own end. Pointers into any heap are invalid afterwards, except as
 /// `ShmemRetainMemory()` says.
 /// @return kNotInitialized; kPeerLost, kTimeout, kMismatch if another PE is in another collective
 /// call, or kSystem for a fault of the GPU: then this PE has still been cleaned up, and after
