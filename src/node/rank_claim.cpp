@@ -32,12 +32,22 @@ Result<std::optional<pid_t>> ClaimRank(const std::string& job, int rank) {
   if (own.process == ::getpid() && own.name == name) return std::optional<pid_t>();
   auto listener = ListenAbstract(name);
   if (!listener.ok()) {
-    // It may be gone between the two calls: then the first one's error is the one to tell.
     const auto owner = ConnectAbstract(name, Deadline::After(std::chrono::seconds(0)));
     const std::optional<pid_t> process = owner.ok() ? PeerProcess(owner->get()) : std::nullopt;
-    if (!process) return listener.status();
     // Another copy of the library in this process has it.
-    return *process == ::getpid() ? std::optional<pid_t>() : process;
+    if (process) return *process == ::getpid() ? std::optional<pid_t>() : process;
+    // Neither call got a socket: no other process is the reason.
+    if (owner.status().code() == ErrorCode::kSystem) return listener.status();
+    // It may have ended between the two calls.
+    if (!owner.ok() && owner.status().code() == ErrorCode::kPeerLost)
+      listener = ListenAbstract(name);
+    if (!listener.ok()) {
+      return Error(ErrorCode::kMismatch,
+                   "a process that cannot be seen from here, of another user or in another "
+                   "container, is rank {} of a job of the same name already: give the ranks of "
+                   "each job a unique id in MORI_UNIQUE_ID",
+                   rank);
+    }
   }
   own = {std::move(*listener), std::move(name), ::getpid()};
   return std::optional<pid_t>();

@@ -2,9 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstring>
+
+#include "node/abstract_socket.hpp"
 #include "support/bootstrap_ranks.hpp"
 
 namespace mori::shmem {
@@ -78,6 +84,22 @@ TEST_F(RankClaimTest, ANewClaimGivesTheOldOneBack) {
   Child child([&] {
     if (OwnerOf(1) != 0) ::_exit(1);
   });
+}
+
+/// A name that is taken and does not say by whom, as by a process of another user.
+TEST_F(RankClaimTest, AnOwnerThatCannotBeSeenIsAnErrorWithARemedy) {
+  const std::string name = AbstractNameFor(fmt::format("{}\nclaimed rank={}", job_, 3));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const int holder = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  ASSERT_EQ(::bind(holder, reinterpret_cast<const sockaddr*>(&address), length), 0);
+  const auto owner = ClaimRank(job_, 3);
+  ::close(holder);
+  EXPECT_EQ(owner.status().code(), ErrorCode::kMismatch);
+  EXPECT_NE(owner.status().message().find("is rank 3"), std::string::npos);
+  EXPECT_NE(owner.status().message().find("MORI_UNIQUE_ID"), std::string::npos);
 }
 
 TEST_F(RankClaimTest, AForkedChildDoesNotKeepTheClaim) {
