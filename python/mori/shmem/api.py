@@ -161,12 +161,13 @@ def shmem_init() -> int:
 def shmem_finalize() -> int:
     """Leaves the world and gives back its memory, descriptors and threads. Collective.
 
-    Waits for what this process has put on its GPU, and for all PEs, at most
-    `MORI_BOOTSTRAP_TIMEOUT` seconds. Addresses into any heap are invalid afterwards; numpy, torch
-    and DLPack views stay readable until they are dropped.
+    Waits for what this process has put on its GPU, and for all PEs, at most `MORI_SHMEM_TIMEOUT`
+    seconds, or `MORI_BOOTSTRAP_TIMEOUT` if that is not set. Addresses into any heap are invalid
+    afterwards; numpy, torch and DLPack views stay readable until they are dropped.
 
-    Returns 0. Raises `ShmemError`: PEER_LOST, TIMEOUT, or SYSTEM for a fault of the GPU, when this
-    PE has still been cleaned up; NOT_INITIALIZED.
+    Returns 0. Raises `ShmemError`: PEER_LOST, TIMEOUT, MISMATCH if another PE is in another
+    collective call, or SYSTEM for a fault of the GPU, when this PE has still been cleaned up;
+    NOT_INITIALIZED.
     """
     global _joined
     try:
@@ -228,11 +229,12 @@ def shmem_malloc(size: int) -> int:
 
 
 def shmem_malloc_align(alignment: int, size: int) -> int:
-    """As `shmem_malloc()`, aligned to any power of two. Collective.
+    """As `shmem_malloc()`, aligned to a power of two. Collective.
 
-    The alignment holds in every PE's address space up to the page size, and in offsets beyond.
+    The alignment holds in every PE's address space. It can be up to what heaps start at multiples
+    of: the next power of two of what they may grow to, less where a device chooses addresses.
 
-    Raises also INVALID_ARGUMENT for an alignment that is not a power of two.
+    Raises also INVALID_ARGUMENT for any other alignment.
     """
     return _core.malloc_align(alignment, size)
 
@@ -312,12 +314,11 @@ def shmem_barrier_all() -> None:
 
     All puts and atomics that any PE issued before are then visible to all.
 
-    Raises `ShmemError`: PEER_LOST if a PE died or left instead of coming.
+    Raises `ShmemError`: PEER_LOST if a PE died or left instead of coming; MISMATCH if a PE made
+    another collective call; TIMEOUT after `MORI_SHMEM_TIMEOUT` seconds, if that is set, and this PE
+    is lost to the others then; SYSTEM for a fault of the GPU; NOT_INITIALIZED.
     """
     _core.barrier_all()
-
-
-# ---- Device modules
 
 
 def shmem_late_pes() -> list[int]:
@@ -325,6 +326,9 @@ def shmem_late_pes() -> list[int]:
     TIMEOUT), and PEs that are lost. Local.
     """
     return _core.late_pes()
+
+
+# ---- Device modules
 
 
 def shmem_module_init(hip_module: int) -> int:

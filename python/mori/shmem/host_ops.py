@@ -258,9 +258,10 @@ def shmem_test(ivar: int, cmp: Cmp | str, value: int, dtype: Any = "uint64") -> 
 def shmem_wait_until(ivar: int, cmp: Cmp | str, value: int, dtype: Any = "uint64") -> None:
     """Returns once `*ivar cmp value` holds on this PE's copy. `cmp` is a `Cmp`, or "==" to "<=".
 
-    Blocks without a time limit; other Python threads run meanwhile. A Ctrl-C is raised when the
-    wait ends; a loop over `shmem_test()` can be interrupted at any time. Raises also PEER_LOST if a
-    PE dies or leaves while the comparison does not hold.
+    Blocks, at most `MORI_SHMEM_TIMEOUT` seconds if that is set; other Python threads run meanwhile.
+    A Ctrl-C is raised when the wait ends; a loop over `shmem_test()` can be interrupted at any
+    time. While the comparison does not hold, raises also PEER_LOST if a PE dies or leaves, TIMEOUT,
+    and NOT_INITIALIZED if another thread finalizes this PE.
     """
     _of_type(_WORDS, dtype).wait_until(ivar, _comparison(cmp), value)
 
