@@ -4,7 +4,9 @@
 
 #include <sys/mman.h>
 
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "kernels/exchange.cuh"
 #include "mori/shmem/device/collectives.hpp"
@@ -56,6 +58,17 @@ class DeviceFaults : public ::testing::Test {
   std::unique_ptr<SyncWords> words_[kPes];
 };
 using DeviceFaultsDeathTest = DeviceFaults;
+
+/// The first of two threads of a scope; the test stands for the other one.
+struct FirstOfTwo {
+  static constexpr bool kIsOneThread = false;
+  static constexpr int kBatch = 8;
+  static u32 Rank() { return 0; }
+  static u32 Size() { return 2; }
+  static void Sync() {}
+  static bool SyncAny(bool mine) { return on_sync(mine); }
+  static inline std::function<bool(bool)> on_sync;
+};
 
 TEST_F(DeviceFaultsDeathTest, OfAWrongPeSayWhichCallNamedIt) {
   u64* const word = heap_;
@@ -122,6 +135,19 @@ TEST_F(DeviceFaults, AWordThatHoldsIsFoundThoughAPeIsLost) {
   EXPECT_FALSE(Await([&](auto) { return ++in_vain == 0; }));
   u64 looks = 0;
   EXPECT_TRUE(Await([&](auto) { return ++looks == in_vain; }));
+}
+
+TEST_F(DeviceFaults, AMeetingIsOverOnceEachThreadThatWaitsHasMetAndBeforeAnyGoesOn) {
+  words_[0]->epochs[1] = 1;  // PE 1 has come
+  std::vector<u32> meeting;
+  FirstOfTwo::on_sync = [&](bool mine) {
+    meeting.push_back(words_[0]->is_meeting);
+    if (meeting.size() == 2) FetchAdd(&words_[0]->is_meeting, ~0U);  // the other thread has met
+    return mine;
+  };
+  SyncAll<FirstOfTwo>();
+  EXPECT_EQ(meeting, (std::vector<u32>{2, 1}));
+  EXPECT_EQ(words_[0]->is_meeting, 0u);
 }
 
 }  // namespace

@@ -48,13 +48,16 @@ MORI_DEVICE_FN u32 Meet(FaultCall call) {
   const auto epochs_of = [](u32 pe) { return SyncWordsOf(static_cast<int>(pe))->epochs; };
   u32* is_meeting = &SyncWordsOf(static_cast<int>(my_pe))->is_meeting;
   const bool leads = Scope::Rank() == 0;
-  const bool is_second = leads && Swap(is_meeting, 1U) != 0;  // on its way beside the epoch
+  // Of each thread that tells others; on its way beside the epoch.
+  const u32 n_telling = Scope::Size() < n_pes ? Scope::Size() : n_pes;
+  const bool is_second = leads && Swap(is_meeting, n_telling) != 0;
   const u64 epoch = NextEpoch<Scope>(my_pe, n_pes, epochs_of(my_pe));
   if (Scope::SyncAny(is_second)) FailMeeting(call, static_cast<u32>(epoch));
   const bool has_met = TellAndAwait<Scope>(my_pe, n_pes, epoch, epochs_of);
-  const bool is_in_vain = Scope::SyncAny(!has_met);
-  if (leads) StoreRelaxed(is_meeting, 0U);
-  if (!is_in_vain) return 0;
+  // Before the scope meets: whichever of its threads lets another scope go on, that one finds 0.
+  if (Scope::Rank() < n_pes) FetchAdd(is_meeting, ~0U);
+  if (!Scope::SyncAny(!has_met)) return 0;
+  if (leads) StoreRelaxed(is_meeting, 0U);  // threads that had ended before it took no part
   const u32 lost = kIfLost == IfLost::kReturn ? FirstLost(Relaxed{}) : 0;
   if (lost == 0) FailWaiting(call, static_cast<u32>(epoch));
   return lost;

@@ -90,7 +90,7 @@ inline constexpr u64 kExchangesOfInbox = u64{1} << 20;
 struct SyncWords {
   // Of barriers and collectives in a program's kernels, one at a time:
   u64 epochs[kMaxKernelPes];  ///< [pe]: the last barrier that `pe` has come to
-  u32 is_meeting;             ///< 1 while a scope of this PE is in one
+  u32 is_meeting;             ///< how many threads of this PE are in one and have not met all yet
   u32 has_met_twice;          ///< 1 for good once a meeting was begun beside another one
   // Of the library's kernels on streams, of which one runs at a time:
   u32 blocks_meeting[kMeetingBlocks];         ///< 1 while a block of that number is in one
