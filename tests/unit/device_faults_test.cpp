@@ -137,6 +137,26 @@ TEST_F(DeviceFaults, AWordThatHoldsIsFoundThoughAPeIsLost) {
   EXPECT_TRUE(Await([&](auto) { return ++looks == in_vain; }));
 }
 
+TEST_F(DeviceFaults, AScopeReturnsAsAWholeWhereOneThreadSeesTheLossFirst) {
+  record_->reason = FaultReason::kPeOutOfRange;  // what ends the waits
+  int meetings = 0;
+  int in_vain = 0;  // the meeting that tells of waits in vain
+  FirstOfTwo::on_sync = [&](bool mine) {
+    if (++meetings < in_vain) return mine;
+    if (meetings > in_vain) first_lost_ = 2;  // the other thread has seen it already
+    return true;
+  };
+  const auto expect_return = [&](int before, auto call) {
+    first_lost_ = 0;
+    meetings = 0;
+    in_vain = before;
+    EXPECT_EQ(call(), 2u);
+  };
+  expect_return(1, [&] { return WaitUntilOrLost<FirstOfTwo>(heap_, Compare::kEq, u64{5}); });
+  expect_return(
+      1, [&] { return WaitUntilAllOrLost<FirstOfTwo>(heap_, 4, nullptr, Compare::kEq, u64{5}); });
+  expect_return(2, [&] { return SyncAllOrLost<FirstOfTwo>(); });
+}
 TEST_F(DeviceFaults, AMeetingIsOverOnceEachThreadThatWaitsHasMetAndBeforeAnyGoesOn) {
   words_[0]->epochs[1] = 1;  // PE 1 has come
   std::vector<u32> meeting;

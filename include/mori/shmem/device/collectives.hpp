@@ -58,9 +58,7 @@ MORI_DEVICE_FN u32 Meet(FaultCall call) {
   if (Scope::Rank() < n_pes) FetchAdd(is_meeting, ~0U);
   if (!Scope::SyncAny(!has_met)) return 0;
   if (leads) StoreRelaxed(is_meeting, 0U);  // threads that had ended before it took no part
-  const u32 lost = kIfLost == IfLost::kReturn ? FirstLost(Relaxed{}) : 0;
-  if (lost == 0) FailWaiting(call, static_cast<u32>(epoch));
-  return lost;
+  return LostOrEnd<Scope, kIfLost>(call, static_cast<u32>(epoch));
 }
 
 /// Returns once all PEs have called it. What others had put before is visible where they had

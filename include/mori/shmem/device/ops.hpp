@@ -355,6 +355,14 @@ MORI_DEVICE_FN bool Test(const T* ivar, Compare compare, T value, Order order = 
 
 /// What to do where a PE is lost while a call waits.
 enum class IfLost { kEnd, kReturn };
+/// For a scope that has waited in vain, by all of its threads: they return together, or end. One of
+/// them may see that a PE is lost before another one does. @return 1 + the PE that was lost first
+template <typename Scope, IfLost kIfLost>
+MORI_DEVICE_FN u32 LostOrEnd(FaultCall call, u32 value) {
+  if (kIfLost == IfLost::kEnd || !Scope::SyncAny(FirstLost(Acquire{}) != 0))
+    FailWaiting(call, value);
+  return FirstLost(Relaxed{});
+}
 
 /// The leader of the scope waits for the word, and the others for it.
 template <typename Scope, IfLost kIfLost, typename T>
@@ -364,12 +372,8 @@ MORI_DEVICE_FN u32 AwaitWord(const T* ivar, Compare compare, T value, T* seen) {
     is_in_vain =
         !Await([&](auto order) { return Holds(*seen = ReadWord(ivar, order), compare, value); });
   }
-  if (Scope::SyncAny(is_in_vain)) {
-    const u32 lost = kIfLost == IfLost::kReturn ? FirstLost(Relaxed{}) : 0;
-    if (lost == 0) FailWaiting(FaultCall::kWait, static_cast<u32>(ToWord(value)));
-    return lost;
-  }
-  return 0;
+  if (!Scope::SyncAny(is_in_vain)) return 0;
+  return LostOrEnd<Scope, kIfLost>(FaultCall::kWait, static_cast<u32>(ToWord(value)));
 }
 /// Waits for it. @return the value seen, to the thread that leads the scope
 template <typename Scope, typename T>
@@ -445,12 +449,8 @@ MORI_DEVICE_FN u32 AwaitAll(const T* ivars, u64 count, const int* status, Compar
     if (status == nullptr || status[i] == 0)
       is_in_vain = !Await([&](auto order) { return Test(ivars + i, compare, value, order); });
   }
-  if (Scope::SyncAny(is_in_vain)) {
-    const u32 lost = kIfLost == IfLost::kReturn ? FirstLost(Relaxed{}) : 0;
-    if (lost == 0) FailWaiting(FaultCall::kWait, static_cast<u32>(ToWord(value)));
-    return lost;
-  }
-  return 0;
+  if (!Scope::SyncAny(is_in_vain)) return 0;
+  return LostOrEnd<Scope, kIfLost>(FaultCall::kWait, static_cast<u32>(ToWord(value)));
 }
 /// Waits for all; the scope's threads share the words.
 template <typename Scope, typename T>
