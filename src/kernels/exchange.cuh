@@ -7,16 +7,6 @@
 
 namespace mori::shmem::device {
 
-/// A meeting of all PEs in a kernel of the library, of one scope each.
-template <typename Scope, typename EpochsOf>
-MORI_DEVICE_FN void MeetOnStream(u32 my_pe, u32 n_pes, EpochsOf epochs_of) {
-  const u64 epoch = NextEpoch<Scope>(my_pe, n_pes, epochs_of(my_pe));
-  Scope::Sync();
-  const bool has_met = TellAndAwait<Scope>(my_pe, n_pes, epoch, epochs_of);
-  if (Scope::SyncAny(!has_met))
-    FailWaiting(FaultCall::kCollectiveOnStream, static_cast<u32>(epoch));
-}
-
 /// By one thread of a block of a kernel of the library, before its block meets others: that a
 /// kernel on another stream does so at the same time is a fault, told to the host, and the end of
 /// this thread. It is not waited for by the others, which would cost each collective more than what
@@ -28,6 +18,23 @@ MORI_DEVICE_FN void BeginMeeting(SyncWords* mine, u32 block) {
 /// By the same thread, once all of the block have met.
 MORI_DEVICE_FN void EndMeeting(SyncWords* mine, u32 block) {
   StoreRelaxed(&mine->blocks_meeting[block], 0U);
+}
+/// By any thread that has waited in vain: ends it, and the meeting of its block, so that the next
+/// kernel's is no second one. The thread that began the meeting may never come to its end.
+[[noreturn]] MORI_DEVICE_COLD_FN void FailMet(FaultCall call, u32 block, u32 value) {
+  EndMeeting(MyWords(), block);
+  FailWaiting(call, value);
+}
+
+/// A meeting of all PEs in a kernel of the library, of one scope each, whose block `block` has
+/// begun it.
+template <typename Scope, typename EpochsOf>
+MORI_DEVICE_FN void MeetOnStream(u32 my_pe, u32 n_pes, u32 block, EpochsOf epochs_of) {
+  const u64 epoch = NextEpoch<Scope>(my_pe, n_pes, epochs_of(my_pe));
+  Scope::Sync();
+  const bool has_met = TellAndAwait<Scope>(my_pe, n_pes, epoch, epochs_of);
+  if (Scope::SyncAny(!has_met))
+    FailMet(FaultCall::kCollectiveOnStream, block, static_cast<u32>(epoch));
 }
 
 /// `call(pe)` for the others, neighbours first.
@@ -63,7 +70,7 @@ class Exchange {
   MORI_DEVICE_FN void Receive(u32 pe, At at, u32 (&data)[kCount]) const {
     const u64* message = InboxOf(few_.my_pe)[pe];
     // Relaxed, whatever is asked for: the word itself is the data.
-    WaitFor(FaultCall::kCollectiveOnStream, [&](auto) {
+    const bool has_come = Await([&](auto) {
       u64 words[kCount];
       MORI_UNROLL
       for (int k = 0; k < kCount; ++k) words[k] = LoadRelaxed(message + at(k));
@@ -75,6 +82,7 @@ class Exchange {
       }
       return is_here;
     });
+    if (!has_come) FailMet(FaultCall::kCollectiveOnStream, 0, 0);
   }
 
   /// The calling thread has received what it waits for.
@@ -96,7 +104,7 @@ class Exchange {
   /// one: all PEs stop, and each empties its inboxes.
   MORI_DEVICE_FN void Renew() const {
     const auto meet = [&] {
-      MeetOnStream<Block>(few_.my_pe, few_.n_pes,
+      MeetOnStream<Block>(few_.my_pe, few_.n_pes, 0,
                           [&](u32 pe) { return few_.sync[pe]->stream_epochs; });
     };
     meet();

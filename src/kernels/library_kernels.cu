@@ -60,13 +60,13 @@ struct Grid {
 /// All PEs, of a world of any size.
 template <typename Scope>
 MORI_DEVICE_FN void MeetAll() {
-  MeetOnStream<Scope>(static_cast<u32>(MyPe()), static_cast<u32>(NPes()), [](u32 pe) {
+  MeetOnStream<Scope>(static_cast<u32>(MyPe()), static_cast<u32>(NPes()), 0, [](u32 pe) {
     return SyncWordsOf(static_cast<int>(pe))->stream_epochs;
   });
 }
 /// This block and those of the same number.
 MORI_DEVICE_FN void MeetBlocks(const FewPes& few) {
-  MeetOnStream<Block>(few.my_pe, few.n_pes,
+  MeetOnStream<Block>(few.my_pe, few.n_pes, BlockInGrid(),
                       [&](u32 pe) { return few.sync[pe]->block_epochs[BlockInGrid()]; });
 }
 
@@ -157,8 +157,8 @@ MORI_KERNEL MoriShmemMeetFew(MORI_ARGUMENT FewPes few) {
     FenceRelease();  // pairs with the acquiring load on `pe`
     StoreRelaxed(&few.sync[pe]->meetings[few.my_pe], meeting);
     StoreRelaxed(&mine->meetings_sent[pe], meeting);
-    WaitFor(FaultCall::kBarrierOnStream,
-            [&](auto order) { return Load(&mine->meetings[pe], order) >= meeting; });
+    if (!Await([&](auto order) { return Load(&mine->meetings[pe], order) >= meeting; }))
+      FailMet(FaultCall::kBarrierOnStream, 0, 0);
   }
   Warp::Sync();
   if (pe == few.my_pe) EndMeeting(mine, 0);

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "kernels/exchange.cuh"
@@ -20,9 +19,10 @@ constexpr u32 kPes = 2;
 class DeviceFaults : public ::testing::Test {
  protected:
   DeviceFaults() {
-    void* page = ::mmap(nullptr, sizeof(FaultRecord), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    record_ = static_cast<FaultRecord*>(page);
+    void* shared =
+        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared_ = static_cast<Shared*>(shared);
+    record_ = &shared_->record;
     globalGpuStates = {};
     globalGpuStates.magic = kContextMagic;
     globalGpuStates.heap_base = reinterpret_cast<u64>(heap_);
@@ -30,14 +30,14 @@ class DeviceFaults : public ::testing::Test {
     globalGpuStates.fault = record_;
     globalGpuStates.n_pes = kPes;
     for (u32 pe = 0; pe < kPes; ++pe) {
-      words_[pe] = std::make_unique<SyncWords>();
+      words_[pe] = &shared_->words[pe];
       globalGpuStates.near_pes[pe] = {reinterpret_cast<u64>(heap_),
-                                      reinterpret_cast<u64>(words_[pe].get())};
+                                      reinterpret_cast<u64>(words_[pe])};
     }
   }
   ~DeviceFaults() override {
     globalGpuStates = {};
-    ::munmap(record_, sizeof(FaultRecord));
+    ::munmap(shared_, sizeof(Shared));
   }
 
   /// The call ends its process, and has told this.
@@ -52,10 +52,17 @@ class DeviceFaults : public ::testing::Test {
     EXPECT_EQ(record_->value, value);
   }
 
+  /// With the processes that end.
+  struct Shared {
+    FaultRecord record;
+    SyncWords words[kPes];
+  };
+
   u64 heap_[4] = {};
   u32 first_lost_ = 0;
+  Shared* shared_;
   FaultRecord* record_;
-  std::unique_ptr<SyncWords> words_[kPes];
+  SyncWords* words_[kPes];
 };
 using DeviceFaultsDeathTest = DeviceFaults;
 
@@ -98,10 +105,32 @@ TEST_F(DeviceFaultsDeathTest, OfTheSecondOfTwoMeetingsAreToldBeforeItTellsOthers
 }
 TEST_F(DeviceFaultsDeathTest, OfASecondCollectiveOnStreamsAreTold) {
   words_[0]->blocks_meeting[0] = 1;
-  const FewPes few{0, kPes, {words_[0].get(), words_[1].get()}};
+  const FewPes few{0, kPes, {words_[0], words_[1]}};
   u8 bytes[8] = {};
   ExpectTold([&] { SmallGather(few, bytes, bytes, 4, 0); }, FaultReason::kTwoMeetings,
              FaultCall::kCollectiveOnStream, 0, 0);
+}
+TEST_F(DeviceFaultsDeathTest, OfALostPeAreToldWhereAMeetingWasLeft) {
+  first_lost_ = 2;
+  words_[0]->is_meeting = 1;
+  words_[0]->blocks_meeting[0] = 1;
+  ExpectTold([&] { BarrierAll<Thread>(); }, FaultReason::kPeLost, FaultCall::kBarrier, 1, 1);
+  ExpectTold([&] { BeginMeeting(words_[0], 0); }, FaultReason::kPeLost,
+             FaultCall::kCollectiveOnStream, 1, 0);
+}
+TEST_F(DeviceFaultsDeathTest, InAMeetingOfTheLibraryEndIt) {
+  first_lost_ = 2;
+  const FewPes few{0, kPes, {words_[0], words_[1]}};
+  u8 bytes[8] = {};
+  ExpectTold([&] { SmallGather(few, bytes, bytes, 4, 0); }, FaultReason::kPeLost,
+             FaultCall::kCollectiveOnStream, 1, 0);
+  EXPECT_EQ(words_[0]->blocks_meeting[0], 0u);
+  const auto meet = [&] {
+    BeginMeeting(words_[0], 3);
+    MeetOnStream<Thread>(0, kPes, 3, [&](u32 pe) { return words_[pe]->stream_epochs; });
+  };
+  ExpectTold(meet, FaultReason::kPeLost, FaultCall::kCollectiveOnStream, 1, 1);
+  EXPECT_EQ(words_[0]->blocks_meeting[3], 0u);
 }
 TEST_F(DeviceFaultsDeathTest, OfWhichTheHostHasNotYetHeardStand) {
   record_->reason = FaultReason::kPeLost;

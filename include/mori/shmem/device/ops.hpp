@@ -280,9 +280,18 @@ MORI_DEVICE_FN SyncWords* MyWords() {
                                           ? LoadConstant(&globalGpuStates.near_pes[my_pe].sync)
                                           : globalGpuStates.pes[my_pe].sync);
 }
+/// Tells the host of a lost PE, if there is one, and ends the calling thread.
+MORI_DEVICE_COLD_FN void FailIfLost(FaultCall call, u32 value) {
+  const u32 lost = FirstLost(Relaxed{});
+  if (lost == 0) return;
+  FailWith(FaultReason::kPeLost, call, static_cast<int>(lost) - 1, value,
+           "a PE was lost while this kernel waited; the host's next call names it");
+}
 /// Tells the host that this PE has begun a meeting beside another one: neither of them knows which
-/// of the two the others have come to. From then on none of its waits lasts.
+/// of the two the others have come to. From then on none of its waits lasts. Where a PE is lost,
+/// that is told: the other meeting may be one that it has left unfinished.
 [[noreturn]] MORI_DEVICE_COLD_FN void FailMeeting(FaultCall call, u32 value) {
+  FailIfLost(call, value);
   StoreRelaxed(&MyWords()->has_met_twice, 1U);
   FailWith(FaultReason::kTwoMeetings, call, MyPe(), value,
            "this PE is in a barrier or collective of that kind already");
@@ -298,11 +307,7 @@ MORI_DEVICE_FN bool MayBeInVain() {
 }
 /// Ends a thread that has waited in vain: the threads of its scope come here together.
 [[noreturn]] MORI_DEVICE_COLD_FN void FailWaiting(FaultCall call, u32 value) {
-  const u32 lost = FirstLost(Relaxed{});
-  if (lost != 0) {
-    FailWith(FaultReason::kPeLost, call, static_cast<int>(lost) - 1, value,
-             "a PE was lost while this kernel waited; the host's next call names it");
-  }
+  FailIfLost(call, value);
   if (LoadRelaxed(&MyWords()->has_met_twice) != 0) FailMeeting(call, value);
   FailThread();  // the host is told of another fault
 }
@@ -335,11 +340,6 @@ MORI_DEVICE_FN bool Await(Look look) {
   }
   AcquireAfterWaiting();
   return is_there;
-}
-/// The same of one thread, which ends if there is no hope.
-template <typename Look>
-MORI_DEVICE_FN void WaitFor(FaultCall call, Look look) {
-  if (!Await(look)) FailWaiting(call, 0);
 }
 
 /// A word of this PE, loaded with that order.
