@@ -111,6 +111,16 @@ TEST(DeviceCopy, OfElementsWhoseTypeIsKnownStoresNoneInParts) {
   CheckElements<4>(4);
   CheckElements<8>(8);
 }
+TEST(DeviceCopy, OfElementsThatAreLessAlignedThanTheirTypeMissesNothing) {
+  for (u32 at = 0; at < 256; ++at) {  // all pairs of places
+    for (u32 bytes = 0; bytes <= 64; bytes += 8) {
+      Check<One, Source::kLocal, 2>(at / 16, at % 16, bytes, 1, 1);
+      Check<One, Source::kRemote, 4>(at / 16, at % 16, bytes, 1, 1);
+      Check<Several, Source::kLocal, 8>(at / 16, at % 16, bytes, 1, 32);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
 TEST(DeviceCopy, IsMadeOfTheWidestWords) {
   Room to{}, from{};
   const auto sizes_of = [&](u32 to_at, u32 from_at, u32 bytes) {

@@ -162,8 +162,8 @@ MORI_DEVICE_OUTLINE_FN void CopyAny(u8* to, const u8* from, u64 bytes) {
   CopyPieces<Scope, kSource, kUnit>(to, from, head, end, static_cast<u32>(bytes - end), alike);
 }
 
-/// `kUnit`, 1, 2, 4 or 8, divides both addresses and `bytes`: copies of elements need no smaller
-/// words.
+/// `kUnit`, 1, 2, 4 or 8, is what divides both addresses and `bytes` as a rule: copies of elements
+/// need no smaller words. Addresses that it does not divide cost a test, and a copy by bytes.
 template <typename Scope, Source kSource, u32 kUnit = 1>
 MORI_DEVICE_FN void Copy(void* to_address, const void* from_address, u64 bytes) {
   u8* to = static_cast<u8*>(to_address);
@@ -173,6 +173,9 @@ MORI_DEVICE_FN void Copy(void* to_address, const void* from_address, u64 bytes) 
   } else if (bytes == 8 && ((reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from)) & 7) == 0) {
     if (Scope::Rank() == 0)
       StoreBulk(reinterpret_cast<u64*>(to), LoadFrom<kSource>(reinterpret_cast<const u64*>(from)));
+  } else if (((reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from) | bytes) & (kUnit - 1)) !=
+             0) {
+    CopyAny<Scope, kSource, 1>(to, from, bytes);
   } else {
     CopyAny<Scope, kSource, kUnit>(to, from, bytes);
   }

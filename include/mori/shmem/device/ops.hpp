@@ -104,7 +104,8 @@ MORI_DEVICE_FN SyncWords* SyncWordsOf(int pe) {
 
 // ---- put and get
 
-/// What divides the address and the size of elements of this type: `Copy`'s `kUnit`.
+/// What divides the address and the size of elements of this type, if they are aligned: `Copy`'s
+/// `kUnit`.
 template <typename T>
 inline constexpr u32 kUnitOf = alignof(T) < 8 ? alignof(T) : 8;
 
