@@ -81,7 +81,7 @@ MORI_DEVICE_FN void BlockSync() {
 }
 MORI_DEVICE_FN bool BlockSyncAny(bool mine) {
   static __attribute__((shared)) u32 any;
-  if (ThreadInBlock() == 0) any = 0;
+  any = 0;  // by all: the wave of thread 0 may have ended by a fault
   BlockSync();
   if (mine) any = 1;
   BlockSync();
