@@ -113,6 +113,7 @@ MORI_DEVICE_FN void StoreBulk(u8* p, u8 v) {
 MORI_DEVICE_FN void StoreBulk(u16* p, u16 v) {
   asm volatile("st.u16 [%0], %1;" ::"l"(p), "r"(static_cast<u32>(v)) : "memory");
 }
+// The PTX ISA takes a vector access for one of each word, in any order.
 #define MORI_PTX_LOAD_VECTOR(name, instruction)               \
   MORI_DEVICE_FN Vector16 name(const Vector16* p) {           \
     Vector16 v;                                               \

@@ -15,8 +15,9 @@
 // - The source of a put, and the destination of a get, are ready for all threads of the scope at
 //   the call. `Put` and `Get` are complete for the scope on return: its threads may write to the
 //   source, or read the destination. `PutNbi` and `GetNbi` are so after the scope's `Quiet`.
-// - Puts and gets move naturally aligned words: no element of up to 16 bytes that is aligned on
-//   both sides is seen in parts.
+// - Puts and gets move naturally aligned words: an element of up to 16 bytes that is aligned on
+//   both sides is moved by one access. What the PTX ISA promises to be whole is each word of that:
+//   up to 4 bytes, since the access of 16 is a vector of four; up to 8 of `P`, `G` and atomics.
 // - Others see a put after the scope's `Quiet`, after a put-with-signal by its signal, or after a
 //   barrier. `Fence` orders the scope's puts and atomics before its later ones, to any PE; and it
 //   acquires: behind an atomic that has found what it waited for, it orders later loads.
