@@ -393,7 +393,7 @@ TEST_F(SilentStrangers, AreDroppedWhenPatienceIsOver) {
 }
 
 TEST_F(SilentStrangers, ProvedOnesToo) {
-  Listen({.strangers = 10, .patience = 50ms, .patience_when_full = 1h});
+  Listen({.strangers = 10, .patience = 1s, .patience_when_full = 1h});
   std::optional<Connection> proved;
   std::atomic<bool> done{false};
   std::thread caller([&] {
