@@ -15,6 +15,8 @@ namespace mori::shmem {
 namespace {
 
 constexpr std::size_t kMaxReply = 8192;
+/// How long rank 0 still tells those who come that sizes differ.
+constexpr std::chrono::seconds kLastWord{5};
 constexpr std::uint32_t kMagic = 0x6d6f7269;
 /// What a caller says: the magic number, its rank, and how many ranks there are.
 constexpr std::size_t kCallBytes = 3 * sizeof(std::uint32_t);
@@ -68,12 +70,12 @@ Result<UniqueId> IdExchange::Run(const std::function<Result<UniqueId>()>& make) 
 // All callers are heard together, so that one that is slow, or says nothing, holds up nobody.
 Status IdExchange::Serve(const Result<UniqueId>& id) const {
   MORI_ASSIGN_OR_RETURN(const UniqueFd listener, ListenAbstract(AbstractNameFor(meeting_)));
-  const Bytes reply = EncodeReply(id);
-  std::set<int> arrived;
+  News news{EncodeReply(id)};
   std::vector<Caller> callers;
   NextLine line = FirstLine();
-  while (arrived.size() + 1 < static_cast<std::size_t>(size_)) {
-    Deadline::Clock::time_point wake_at = std::min(deadline_.end(), line.due.end());
+  Deadline end = deadline_;
+  while (news.arrived.size() + 1 < static_cast<std::size_t>(size_)) {
+    Deadline::Clock::time_point wake_at = std::min(end.end(), line.due.end());
     std::vector<pollfd> polls{{listener.get(), POLLIN, 0}};
     for (const Caller& caller : callers) {
       polls.push_back({caller.fd.get(), POLLIN, 0});
@@ -85,7 +87,9 @@ Status IdExchange::Serve(const Result<UniqueId>& id) const {
     for (std::size_t i = callers.size(); i-- > 0;) {  // from the end, as some go
       bool stays = true;
       if (polls[i + 1].revents != 0) {
-        MORI_ASSIGN_OR_RETURN(stays, Hear(callers[i], reply, &arrived));
+        const bool had_differed = !news.differs.ok();
+        stays = Hear(callers[i], &news);
+        if (!had_differed && !news.differs.ok()) end = deadline_.AtMost(kLastWord);
       } else if (callers[i].patience.Expired()) {
         TellToComeAgain(callers[i].fd.get());
         stays = false;
@@ -93,10 +97,10 @@ Status IdExchange::Serve(const Result<UniqueId>& id) const {
       if (!stays) callers.erase(callers.begin() + static_cast<std::ptrdiff_t>(i));
     }
     if (polls[0].revents != 0) MORI_RETURN_IF_ERROR(Admit(listener.get(), &callers));
-    if (deadline_.Expired()) return Late(Missing(arrived));
-    SayWhenDue(&line, [&] { return Missing(arrived); });
+    if (end.Expired()) return news.differs.ok() ? Late(Missing(news.arrived)) : news.differs;
+    SayWhenDue(&line, [&] { return Missing(news.arrived); });
   }
-  return Status();
+  return news.differs;
 }
 
 Status IdExchange::Admit(int listener, std::vector<Caller>* callers) const {
@@ -113,7 +117,7 @@ Status IdExchange::Admit(int listener, std::vector<Caller>* callers) const {
   return Status();
 }
 
-Result<bool> IdExchange::Hear(Caller& caller, const Bytes& reply, std::set<int>* arrived) const {
+bool IdExchange::Hear(Caller& caller, News* news) const {
   const auto got = ReceiveSome(caller.fd.get(), kCallBytes - caller.said.size(), &caller.said);
   if (!got.ok()) return false;  // it hung up
   if (caller.said.size() < kCallBytes) return true;
@@ -121,14 +125,14 @@ Result<bool> IdExchange::Hear(Caller& caller, const Bytes& reply, std::set<int>*
   const bool is_ours = call.Int<std::uint32_t>() == kMagic;
   const auto rank = call.Int<std::uint32_t>(), size = call.Int<std::uint32_t>();
   if (!is_ours) return false;
-  if (size != static_cast<std::uint32_t>(size_) || rank == 0 || rank >= size) {
-    const Status differs =
+  const bool differs = size != static_cast<std::uint32_t>(size_) || rank == 0 || rank >= size;
+  if (differs && news->differs.ok()) {
+    news->differs =
         Error(ErrorCode::kMismatch, "rank {} says that there are {} ranks, rank 0 says {}", rank,
               size, size_);
-    static_cast<void>(SendReply(caller.fd.get(), EncodeReply(differs)));
-    return differs;
+    news->reply = EncodeReply(news->differs);
   }
-  if (SendReply(caller.fd.get(), reply).ok()) arrived->insert(static_cast<int>(rank));
+  if (SendReply(caller.fd.get(), news->reply).ok()) news->arrived.insert(static_cast<int>(rank));
   return false;
 }
 

@@ -57,10 +57,17 @@ class IdExchange {
     std::chrono::milliseconds pause;
   };
 
+  /// What rank 0 tells all who come, and who has heard it.
+  struct News {
+    Bytes reply;
+    std::set<int> arrived = {};
+    Status differs = {};  ///< the first size that is not rank 0's: it is the reply from then on
+  };
+
   Status Serve(const Result<UniqueId>& id) const;
   Status Admit(int listener, std::vector<Caller>* callers) const;
   /// @return whether the caller stays.
-  Result<bool> Hear(Caller& caller, const Bytes& reply, std::set<int>* arrived) const;
+  bool Hear(Caller& caller, News* news) const;
   Result<UniqueId> Fetch() const;
   /// Empty: to come again.
   Result<std::optional<UniqueId>> AskFor(int server, NextLine* line) const;

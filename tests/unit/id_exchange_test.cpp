@@ -237,6 +237,16 @@ TEST_F(IdExchangeTest, SizesThatDifferAreSaidOnBothSides) {
   });
 }
 
+TEST_F(IdExchangeTest, RanksThatComeLaterHearOfSizesThatDifferToo) {
+  const std::string why = "rank 1 says that there are 3 ranks, rank 0 says 4";
+  std::thread others([&] {
+    EXPECT_EQ(Run(1, 3, IdOf(1)).status().message(), why);
+    for (const int rank : {2, 3}) EXPECT_EQ(Run(rank, 4, IdOf(1)).status().message(), why) << rank;
+  });
+  EXPECT_EQ(Run(0, 4, IdOf(1)).status().message(), why);
+  others.join();
+}
+
 TEST_F(IdExchangeTest, ARankBeyondTheSizeIsRefused) {
   InThreads(2, [&](int i) {
     const auto id = Run(i == 0 ? 0 : 5, 2, IdOf(1));
