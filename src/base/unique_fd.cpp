@@ -17,8 +17,7 @@ class Book {
     return *book;
   }
 
-  void Lock() { mutex_.lock(); }
-  void Unlock() { mutex_.unlock(); }
+  std::mutex& mutex() { return mutex_; }
 
   // The rest needs the lock.
   std::uint32_t era() const { return era_; }
@@ -38,10 +37,10 @@ class Book {
 
  private:
   Book() {
-    ::pthread_atfork([] { Instance().Lock(); }, [] { Instance().Unlock(); },
+    ::pthread_atfork([] { Instance().mutex().lock(); }, [] { Instance().mutex().unlock(); },
                      [] {
                        Instance().CloseAllInChild();
-                       Instance().Unlock();
+                       Instance().mutex().unlock();
                      });
   }
 
@@ -55,26 +54,26 @@ class Book {
 void UniqueFd::WatchForks() { Book::Instance(); }
 
 std::uint32_t UniqueFd::LockForks() {
-  Book::Instance().Lock();
+  Book::Instance().mutex().lock();
   return Book::Instance().era();
 }
 
 bool UniqueFd::UnlockForks(int fd) {
   const int error = errno;
+  // Also when there is no memory to note it: a lock that stayed would hold up every later fork.
+  const std::lock_guard lock(Book::Instance().mutex(), std::adopt_lock);
   if (fd >= 0) Book::Instance().Note(fd);
-  Book::Instance().Unlock();
   errno = error;
   return fd >= 0;
 }
 
 void UniqueFd::Forget(std::uint32_t era, int fd, bool close) {
   Book& book = Book::Instance();
-  book.Lock();
+  const std::lock_guard lock(book.mutex());
   if (era == book.era()) {  // otherwise the fork has closed it, and the number may be another's
     book.Forget(fd);
     if (close) ::close(fd);
   }
-  book.Unlock();
 }
 
 }  // namespace mori::shmem
