@@ -145,7 +145,6 @@ Status FdExchange::AcceptOthers(const FdListener& listener, std::chrono::millise
         ::poll(entries.data(), entries.size(), deadline.AtMost(kHealthCheck).PollTimeoutMs());
     if (ready < 0 && errno != EINTR)
       return Status::FromErrno(errno, "wait for the PEs of this node");
-    if (ready <= 0 && deadline.Expired()) return NotInTime(deadline);
 
     std::size_t entry = 1;
     const auto last = std::chrono::steady_clock::now() - patience;
@@ -168,6 +167,8 @@ Status FdExchange::AcceptOthers(const FdListener& listener, std::chrono::millise
       }
       it = callers.erase(it);
     }
+    // Looked at each time: strangers that keep calling must not outlast it.
+    if (missing > 0 && deadline.Expired()) return NotInTime(deadline);
     if (ready <= 0 || entries[0].revents == 0) continue;
     auto accepted = AcceptAbstract(listener.fd());
     if (accepted.ok() && accepted->valid()) {

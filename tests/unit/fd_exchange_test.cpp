@@ -8,6 +8,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <thread>
+
 #include "bootstrap/in_process_bootstrap.hpp"
 #include "bootstrap/socket.hpp"
 #include "node/abstract_socket.hpp"
@@ -211,6 +214,17 @@ TEST_F(FdExchangeTest, StrangersThatStaySilentHoldNobodyUp) {
     const auto exchange = Connect(index, TestLimit(), 1h);
     EXPECT_TRUE(exchange.ok()) << exchange.status().message();
   });
+}
+
+TEST_F(FdExchangeTest, StrangersThatKeepCallingDoNotOutlastTheDeadline) {
+  Start(2);
+  std::atomic<bool> done{false};
+  std::thread stranger([&] {
+    while (!done) static_cast<void>(ConnectAbstract(FdListener::NameFor(token_), TestLimit()));
+  });
+  EXPECT_EQ(Connect(0, Deadline::After(50ms)).status().code(), ErrorCode::kTimeout);
+  done = true;
+  stranger.join();
 }
 
 TEST_F(FdExchangeTest, WhoStaysSilentIsHungUpOn) {
