@@ -1,6 +1,7 @@
 #include "bootstrap/socket.hpp"
 
-#include <netinet/tcp.h>
+#include <linux/tcp.h>  // glibc's own lacks the newer members of tcp_info
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -50,10 +51,16 @@ void AskWithin(int fd, std::chrono::seconds silence) {
   SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kTimes);
 }
 
+bool IsFull(std::uint32_t not_acknowledged, std::uint32_t not_sent, int unanswered) {
+  constexpr int kEnough = 3;
+  return not_acknowledged == 0 && not_sent > 0 && unanswered < kEnough;
+}
+
 std::chrono::milliseconds SilentFor(int fd) {
   tcp_info info{};
   socklen_t length = sizeof info;
   if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  if (IsFull(info.tcpi_unacked, info.tcpi_notsent_bytes, info.tcpi_probes)) return {};
   return std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
 }
 

@@ -18,7 +18,12 @@ namespace mori::shmem {
 
 inline constexpr std::chrono::seconds kSilence{30};
 
-/// How long nothing has come from the other host's system, not even an acknowledgement.
+/// Whether the other host's system has answered and takes nothing more, since its process does not
+/// read. It is asked at growing intervals then, up to two minutes, and is silent only when several
+/// of these questions stay `unanswered`.
+bool IsFull(std::uint32_t not_acknowledged, std::uint32_t not_sent, int unanswered);
+/// How long nothing has come from the other host's system, not even an acknowledgement. 0 while
+/// the connection is full.
 std::chrono::milliseconds SilentFor(int fd);
 /// Changes how often the other host's system is asked, so that `SilentFor()` reaches `silence` only
 /// where it does not answer.
