@@ -1,5 +1,7 @@
 #include "bootstrap/rendezvous_messages.hpp"
 
+#include <optional>
+
 #include "bootstrap/bootstrap.hpp"
 
 namespace mori::shmem {
@@ -25,6 +27,16 @@ bool ReadEndpoint(ByteReader* reader, Endpoint* endpoint) {
 
 Status Malformed(std::string_view what) {
   return Error(ErrorCode::kMismatch, "a {} message of the bootstrap is malformed", what);
+}
+
+/// Nothing for bytes that make no sense.
+std::optional<Status> ReadStatus(ByteView bytes) {
+  ByteReader reader(bytes);
+  const auto code = reader.Int<std::int32_t>();
+  std::string text = reader.Text(kMaxText);
+  const bool known = code > 0 && code <= static_cast<int>(ErrorCode::kInternal);
+  if (!reader.AtEnd() || !known) return std::nullopt;
+  return Status(static_cast<ErrorCode>(code), std::move(text));
 }
 
 }  // namespace
@@ -84,9 +96,9 @@ Bytes EncodeFailure(const Failure& failure) {
 Failure DecodeFailure(ByteView bytes) {
   ByteReader reader(bytes);
   const int suspect = reader.Int<std::int32_t>();
-  Failure failure{DecodeStatus(reader.Raw(reader.remaining())), suspect};
-  if (suspect < 0 || suspect >= kMaxRanks) failure.suspect = -1;
-  return failure;
+  auto status = ReadStatus(reader.Raw(reader.remaining()));
+  if (!status) return {Malformed("status"), -1};
+  return {std::move(*status), suspect >= 0 && suspect < kMaxRanks ? suspect : -1};
 }
 
 Bytes EncodeStatus(const Status& status) {
@@ -97,12 +109,8 @@ Bytes EncodeStatus(const Status& status) {
 }
 
 Status DecodeStatus(ByteView bytes) {
-  ByteReader reader(bytes);
-  const auto code = reader.Int<std::int32_t>();
-  std::string text = reader.Text(kMaxText);
-  const bool known = code > 0 && code <= static_cast<int>(ErrorCode::kInternal);
-  if (!reader.AtEnd() || !known) return Malformed("status");
-  return Status(static_cast<ErrorCode>(code), std::move(text));
+  auto status = ReadStatus(bytes);
+  return status ? std::move(*status) : Malformed("status");
 }
 
 }  // namespace mori::shmem

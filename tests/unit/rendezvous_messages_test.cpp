@@ -88,7 +88,10 @@ TEST(FailureMessage, RoundTrips) {
     EXPECT_EQ(failure.status.message(), "no room");
   }
   EXPECT_EQ(DecodeFailure(EncodeFailure({Error(ErrorCode::kSystem, "x"), 1 << 30})).suspect, -1);
-  EXPECT_EQ(DecodeFailure(Bytes{1, 2}).status.code(), ErrorCode::kMismatch);
+  for (const Bytes& malformed : {Bytes{1, 2}, Bytes{1, 0, 0, 0, 9}}) {
+    EXPECT_EQ(DecodeFailure(malformed).status.code(), ErrorCode::kMismatch);
+    EXPECT_EQ(DecodeFailure(malformed).suspect, -1);
+  }
 }
 
 TEST(Hello, CutOffAtAnyLengthOrWithMoreBehindItIsMalformed) {
