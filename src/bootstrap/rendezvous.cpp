@@ -228,11 +228,16 @@ Status RendezvousServer::HearOut(Arrived* arrived) {
 Status RendezvousServer::Weigh(const Arrived& arrived, const Failure& failure) {
   Status told = Error(ErrorCode::kPeerLost, "{} failed during init: {}", Describe(arrived.hello),
                       failure.status.message());
+  if (suspicion_ && suspicion_->suspect == arrived.hello.rank) {
+    if (failure.suspect < 0) return told;
+    suspicion_->suspect = failure.suspect;  // which is nearer to the cause
+  }
   const auto suspect = arrived_.find(failure.suspect);
   // A suspect that is in the tree already says nothing more here. Who complains first is nearest to
   // the cause.
   const bool may_show = suspect != arrived_.end() && !suspect->second.connected;
-  if (!suspicion_) suspicion_ = Suspicion{std::move(told), Deadline::After(kNewsDelay)};
+  if (!suspicion_)
+    suspicion_ = Suspicion{std::move(told), failure.suspect, Deadline::After(kNewsDelay)};
   return may_show ? Status() : suspicion_->told;
 }
 

@@ -86,6 +86,7 @@ class RendezvousServer {
   /// A failure that may be another rank's fault: told if nothing better is known by then.
   struct Suspicion {
     Status told;
+    int suspect;  ///< what this rank says of its own failure is told instead
     Deadline until;
   };
 

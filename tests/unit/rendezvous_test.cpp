@@ -309,6 +309,19 @@ TEST_F(RendezvousTest, AComplaintOfARankWaitsForWhatThatRankSays) {
   EXPECT_EQ(other.Rejection().message(), told);
 }
 
+TEST_F(RendezvousTest, WhatASuspectSaysOfItsOwnFailureIsTold) {
+  auto root = Fake(0, 3), middle = Fake(1, 3), leaf = Fake(2, 3);
+  for (FakeRank* rank : {&root, &middle, &leaf}) rank->SayHello();
+  for (FakeRank* rank : {&root, &middle, &leaf}) EXPECT_TRUE(rank->IsWelcomed());
+  leaf.Say(FrameType::kAbort, EncodeFailure({Error(ErrorCode::kPeerLost, "rank 1 is gone"), 1}));
+  std::this_thread::sleep_for(50ms);
+  middle.Say(FrameType::kAbort, EncodeFailure({Error(ErrorCode::kPeerLost, "rank 0 is gone"), 0}));
+  std::this_thread::sleep_for(50ms);
+  root.Say(FrameType::kAbort, EncodeFailure({Error(ErrorCode::kSystem, "no memory")}));
+  const std::string told = Introduced(0) + " failed during init: no memory";
+  for (FakeRank* rank : {&root, &middle, &leaf}) EXPECT_EQ(rank->Rejection().message(), told);
+}
+
 TEST_F(RendezvousTest, AComplaintOfARankThatIsWellIsToldAfterAWhile) {
   auto parent = Fake(0, 2), child = Fake(1, 2);
   for (FakeRank* rank : {&parent, &child}) rank->SayHello();
