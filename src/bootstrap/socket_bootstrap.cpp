@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -218,10 +219,13 @@ class SocketBootstrap::Joiner {
   Result<std::unique_ptr<Link>> JoinParent() {
     if (options_.rank == 0) return std::unique_ptr<Link>();
     suspect_ = TreeParent(options_.rank);
-    MORI_ASSIGN_OR_RETURN(Connection parent, ConnectAndProve(parent_, /*may_come_later=*/true));
-    MORI_RETURN_IF_ERROR(parent.Send(Message(FrameType::kJoin, {}), deadline_));
+    auto parent = ConnectAndProve(parent_, /*may_come_later=*/true);
+    // Out of descriptors, say: no fault of the parent.
+    if (parent.status().code() == ErrorCode::kSystem) suspect_ = -1;
+    MORI_RETURN_IF_ERROR(parent.status());
+    MORI_RETURN_IF_ERROR(parent->Send(Message(FrameType::kJoin, {}), deadline_));
     suspect_ = -1;
-    return std::make_unique<Link>(TreeParent(options_.rank), std::move(parent));
+    return std::make_unique<Link>(TreeParent(options_.rank), std::move(*parent));
   }
 
   Result<std::vector<std::unique_ptr<Link>>> AwaitChildren() {
@@ -358,7 +362,7 @@ void SocketBootstrap::ReadFrom(Link* link) {
   const Status read = link->connection.ReadSome();
   for (;;) {
     auto frame = link->connection.Next();
-    if (!frame.ok()) return NoteLoss({link->rank, frame.status().message()}, link);
+    if (!frame.ok()) return DeclareLost(link, frame.status().message());
     if (!frame->has_value()) break;
     Handle(link, std::move(**frame));
   }
@@ -369,7 +373,7 @@ void SocketBootstrap::ReadFrom(Link* link) {
   }
   if (CheckSilence(link)) return;  // the kernel was the first to give up
   const bool is_damaged = read.code() == ErrorCode::kMismatch;
-  NoteLoss({link->rank, is_damaged ? read.message() : "its connection closed"}, link);
+  DeclareLost(link, is_damaged ? read.message() : "its connection closed");
 }
 
 bool SocketBootstrap::CheckSilence(Link* link) {
@@ -379,15 +383,14 @@ bool SocketBootstrap::CheckSilence(Link* link) {
     const std::lock_guard lock(mutex_);
     if (link->departed) return true;
   }
-  NoteLoss({link->rank, fmt::format("its host has not answered for {:.3g} s",
-                                    static_cast<double>(silent.count()) / 1e3)},
-           link);
+  DeclareLost(link, fmt::format("its host has not answered for {:.3g} s",
+                                static_cast<double>(silent.count()) / 1e3));
   return true;
 }
 
 void SocketBootstrap::Handle(Link* link, Frame frame) {
   if (frame.sender != static_cast<std::uint32_t>(link->rank))
-    return NoteLoss({link->rank, "it sent a message in another rank's name"}, link);
+    return DeclareLost(link, "it sent a message in another rank's name");
   ByteReader reader(frame.payload);
   const bool from_parent = link == parent_.get();
   switch (frame.type) {
@@ -450,7 +453,13 @@ void SocketBootstrap::Handle(Link* link, Frame frame) {
     }
     default: break;
   }
-  NoteLoss({link->rank, "it sent a message out of place"}, link);
+  DeclareLost(link, "it sent a message out of place");
+}
+
+void SocketBootstrap::DeclareLost(Link* link, std::string reason) {
+  NoteLoss({link->rank, std::move(reason)}, link);
+  // Not closed: others may be sending, and the descriptor is this link's until the end.
+  ::shutdown(link->connection.fd(), SHUT_RDWR);
 }
 
 void SocketBootstrap::NoteLoss(Loss loss, const Link* heard_from) {

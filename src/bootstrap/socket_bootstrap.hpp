@@ -98,6 +98,8 @@ class SocketBootstrap final : public Bootstrap {
   /// Whether its host has been silent for too long, which is a loss.
   bool CheckSilence(Link* link);
   void NoteLoss(Loss loss, const Link* heard_from);
+  /// A neighbour that may not know that it is lost: it learns so from the end of its connection.
+  void DeclareLost(Link* link, std::string reason);
   /// Sends at once, or leaves it to the reading thread. The loss of the other end shows there.
   void Send(Link* link, FrameType type, std::uint32_t sequence, ByteView payload);
   /// Waits until the others' systems have all that was sent, a little.

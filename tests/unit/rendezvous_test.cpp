@@ -409,6 +409,23 @@ TEST_F(PlayedChild, AMessageInAnotherNameOrOutOfPlaceIsALoss) {
   }
 }
 
+TEST_F(PlayedChild, WhoIsDeclaredLostIsHungUpOn) {
+  Joined joined = Status(ErrorCode::kInternal, "did not return");
+  Status end;
+  Play(
+      [&](Connection* link) {
+        const Bytes mine = ByteWriter().Int<std::uint32_t>(1).Block({}).Take();
+        EXPECT_TRUE(link->Send({FrameType::kGather, 1, 0, mine}, TestLimit()).ok());
+        const auto table = link->Receive(TestLimit());  // its init is over, and it stays
+        EXPECT_TRUE(table.ok()) << table.status().message();
+        EXPECT_TRUE(link->Send({FrameType::kHello, 1, 0, {}}, TestLimit()).ok());
+        end = link->Receive(TestLimit()).status();
+      },
+      &joined);
+  EXPECT_TRUE(joined.ok()) << joined.status().message();
+  EXPECT_EQ(end.code(), ErrorCode::kPeerLost) << end.message();
+}
+
 TEST_F(PlayedChild, AMessageThatWasChangedOnItsWayIsALoss) {
   Joined joined = Status(ErrorCode::kInternal, "did not return");
   Play(
