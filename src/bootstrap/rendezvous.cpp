@@ -362,7 +362,10 @@ Status RendezvousService::Claim(const RendezvousName& name) {
     if (alone.name == name && !std::exchange(alone.is_claimed, true)) return Status();
   }
   const auto server = Find(name);
-  if (server != nullptr && server->Claim()) return Status();
+  if (server != nullptr && server->Claim()) {
+    ::eventfd_write(doorbell_.get(), 1);  // a listener that is waited at stays bound
+    return Status();
+  }
   return Error(ErrorCode::kPeerLost, "this unique id is not this process's, or used already");
 }
 
@@ -400,9 +403,10 @@ std::vector<RendezvousService::Waiting> RendezvousService::FindWaiting() {
 }
 
 void RendezvousService::AwaitFirstCalls() {
-  constexpr std::chrono::seconds kAgain{1};  // after a thread could not be started
+  // After a failure: the call that could not be served still waits and would wake us at once.
+  constexpr std::chrono::seconds kAgain{1};
   int bell = -1;
-  for (Deadline next = Deadline::Never();;) {
+  for (;;) {
     if (bell < 0) {
       const std::lock_guard lock(mutex_);  // whoever started us holds it until the bell is there
       bell = doorbell_.get();
@@ -410,6 +414,7 @@ void RendezvousService::AwaitFirstCalls() {
     const std::vector<Waiting> waiting = FindWaiting();
     std::vector<pollfd> entries{{bell, POLLIN, 0}};
     std::vector<RendezvousServer*> owners{nullptr};
+    Deadline next = Deadline::Never();
     for (const auto& [server, listeners] : waiting) {
       next = next.AtMost(server->unused_until().end() - Deadline::Clock::now());
       for (const int fd : listeners) {
@@ -418,15 +423,16 @@ void RendezvousService::AwaitFirstCalls() {
       }
     }
     const int ready = ::poll(entries.data(), entries.size(), next.PollTimeoutMs());
-    next = Deadline::Never();
-    if (ready <= 0) continue;
-    eventfd_t rings = 0;
-    if (entries[0].revents != 0) ::eventfd_read(bell, &rings);
-    const std::lock_guard lock(mutex_);
-    for (std::size_t i = 1; i < entries.size(); ++i) {
-      if (entries[i].revents == 0 || owners[i]->Begin().ok()) continue;
-      next = Deadline::After(kAgain);
+    bool has_failed = ready < 0 && errno != EINTR;
+    if (ready > 0) {
+      eventfd_t rings = 0;
+      if (entries[0].revents != 0) ::eventfd_read(bell, &rings);
+      const std::lock_guard lock(mutex_);
+      for (std::size_t i = 1; i < entries.size(); ++i) {
+        if (entries[i].revents != 0 && !owners[i]->Begin().ok()) has_failed = true;
+      }
     }
+    if (has_failed) std::this_thread::sleep_for(kAgain);  // without the lock: others need it
   }
 }
 

@@ -677,6 +677,24 @@ TEST(RendezvousService, UnusedIdsShareOneThread) {
             "");
 }
 
+TEST(RendezvousService, TheAddressOfAClaimedIdIsFree) {
+  EXPECT_EQ(testing::RunForked(
+                1,
+                [](int) -> std::string {
+                  RendezvousService& service = RendezvousService::Instance();
+                  const auto kept = service.Open(OnLoopback()), id = service.Open(OnLoopback());
+                  if (!kept.ok() || !id.ok()) return "no id";
+                  std::this_thread::sleep_for(20ms);  // by then the listeners are waited at
+                  const auto where = DecodeUniqueId(*id);
+                  if (!service.Claim(where->name).ok()) return "not claimed";
+                  const auto is_free = [&] {
+                    return ListenOn(where->addresses[0], where->port).ok();
+                  };
+                  return Eventually(is_free) ? "" : "still listened at";
+                }),
+            "");
+}
+
 TEST(RendezvousService, AChildOfAForkServesIdsOfItsOwn) {
   EXPECT_EQ(testing::RunForked(1,
                                [](int) -> std::string {
