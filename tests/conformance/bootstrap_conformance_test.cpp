@@ -208,11 +208,10 @@ TEST_P(SeveralRanks, ExactlyThoseWhoDoNotComeAreNamed) {
       }
       EXPECT_TRUE(Eventually([&] { return entered == size_ - 2; }));
       const auto late = mine->AllGather({}, Deadline::After(2s));  // the others are in by then
-      EXPECT_THAT(
-          late.status().message(),
-          MatchesRegex(fmt::format("1 of {} ranks did not come within [0-9.]+ s: rank "
-                                   "{}",
-                                   size_, absent)));
+      EXPECT_THAT(late.status().message(),
+                  MatchesRegex(fmt::format("1 of {} ranks did not come within [0-9.]+ s: rank "
+                                           "{}",
+                                           size_, absent)));
       mine->Abort(late.status());  // ends the wait of the others
     });
   }
