@@ -71,6 +71,8 @@ class DeviceRuntime {
   /// Whether kernels of this device load from and store to memory of another one, by its identity;
   /// nothing where that cannot be known.
   virtual std::optional<bool> CanReach(const std::string&) const { return std::nullopt; }
+  /// Unmaps, without a wait, what an `Unmap()` has put off and nothing uses any more. Thread-safe.
+  virtual void UnmapPassed() {}
   /// How long waits for the device last, from now on; without, for ever. Thread-safe.
   virtual void SetPatience(Patience) {}
   /// Number of the device, as its vendor counts in this process; -1 for the host.

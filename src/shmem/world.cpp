@@ -330,6 +330,7 @@ Status World::Meet(const Proposal& proposal, const char* call, bool* news,
 }
 
 Status World::Agree(const Proposal& proposal, const char* call) {
+  runtime_->UnmapPassed();
   bool news = drop_box_->has_news();
   MORI_RETURN_IF_ERROR(Meet(proposal, call, &news, config_.wait_timeout, "MORI_SHMEM_TIMEOUT"));
   return news ? CollectDropped() : Status();

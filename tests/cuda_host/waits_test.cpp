@@ -191,6 +191,29 @@ TEST(CudaHostWaits, AFreeThatUnmapsDoesNotWaitForKernels) {
             "");
 }
 
+/// A program that frees its last block may map nothing again for long.
+TEST(CudaHostWaits, WhatWasFreedUnderAKernelGoesByTheNextCollectiveCall) {
+  EXPECT_EQ(Failures(RunProcesses(
+                1,
+                [](const Pe& pe) {
+                  pe.Init();
+                  const auto mapped = fake_cuda::MappedBytes();
+                  void* block = ShmemMalloc(2 << 20);
+                  void* stream = fake_cuda::MakeStream();
+                  fake_cuda::Block(stream);
+                  fake_cuda::Post(stream);
+                  PE_CHECK_EQ(ShmemFree(block), 0);
+                  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                  PE_CHECK(fake_cuda::MappedBytes() > mapped);
+                  fake_cuda::Release(stream);
+                  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+                  PE_CHECK_EQ(fake_cuda::MappedBytes(), mapped);
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                },
+                CudaOptions("isolation"))),
+            "");
+}
+
 /// What was freed under a kernel is still mapped when the device has no more.
 TEST(CudaHostWaits, MemoryThatIsShortWaitsForWhatWasFreed) {
   EXPECT_EQ(Failures(RunProcesses(

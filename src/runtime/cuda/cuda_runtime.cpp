@@ -356,6 +356,11 @@ Result<std::unique_ptr<AddressRange>> CudaRuntime::Reserve(std::uint64_t bytes,
       std::make_unique<CudaRange>(device_, unmapper_, base, bytes));
 }
 
+void CudaRuntime::UnmapPassed() {
+  if (const Status settled = unmapper_->SettlePassed(); !settled.ok())
+    LogDebug("memory that was freed was not unmapped: {}", settled.message());
+}
+
 Status CudaRuntime::Copy(void* to, const void* from, std::uint64_t bytes) const {
   const CudaDevice::Use use(*device_);
   MORI_RETURN_IF_ERROR(use.status());

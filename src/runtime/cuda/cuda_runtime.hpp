@@ -37,6 +37,7 @@ class CudaRuntime final : public DeviceRuntime {
   Status Copy(void* to, const void* from, std::uint64_t bytes) const override;
   std::optional<bool> HasAtomicsOn(const std::string& identity) const override;
   std::optional<bool> CanReach(const std::string& identity) const override;
+  void UnmapPassed() override;
   void SetPatience(Patience patience) override { device_->SetPatience(std::move(patience)); }
   DeviceKernels* kernels() const override { return kernels_.get(); }
 
