@@ -5,10 +5,10 @@
 namespace mori::shmem {
 namespace {
 
-/// Of a device that does nothing, until it has come to a mark: some milliseconds at most.
-constexpr int kLooks = 1000;
+/// Of a device that does nothing, until it has come to a mark.
+constexpr int kLooks = 100;
 
-/// Of a device with a fault, which runs nothing any more.
+/// Of the host's memory, and of a device with a fault, which runs nothing any more.
 class PassedMark final : public DeviceMark {
  public:
   bool HasPassed() const override { return true; }
@@ -16,49 +16,69 @@ class PassedMark final : public DeviceMark {
 };
 
 /// Null if the device cannot make one now.
-std::shared_ptr<DeviceMark> MarkOf(const DeviceKernels& device) {
-  auto made = device.Mark();
+std::shared_ptr<DeviceMark> MarkOf(const DeviceKernels* device) {
+  if (device == nullptr) return std::make_shared<PassedMark>();
+  auto made = device->Mark();
   if (made.ok()) {
     for (int looks = 0; looks < kLooks && !(*made)->HasPassed(); ++looks) {
     }
     return *made;
   }
-  if (made.status().code() != ErrorCode::kUnsupported) return std::make_shared<PassedMark>();
+  const ErrorCode code = made.status().code();
+  if (code != ErrorCode::kUnsupported && code != ErrorCode::kOutOfMemory)
+    return std::make_shared<PassedMark>();
   LogDebug("memory that was dropped is given back later: {}", made.status().message());
   return nullptr;
 }
 
 }  // namespace
 
-std::vector<std::uint64_t> DropBox::Released(const DeviceKernels* device) {
+bool DropBox::LookForNews(const DeviceKernels* device) {
   std::vector<std::uint64_t> fresh;
-  std::vector<std::uint64_t> released;
   {
     const std::lock_guard lock(mutex_);
-    news_.store(false, std::memory_order_relaxed);
-    for (const auto& [offset, mark] : dropped_) {
-      if (device == nullptr) {
-        released.push_back(offset);
-      } else if (mark == nullptr) {
-        fresh.push_back(offset);
-      }
+    for (const auto& [offset, one] : dropped_) {
+      if (one.mark == nullptr) fresh.push_back(offset);
     }
   }
-  if (device == nullptr) return released;
   // Without the lock, which a collector in this thread may take.
-  const std::shared_ptr<DeviceMark> made = fresh.empty() ? nullptr : MarkOf(*device);
+  const std::shared_ptr<DeviceMark> made = fresh.empty() ? nullptr : MarkOf(device);
   const std::lock_guard lock(mutex_);
   for (const std::uint64_t offset : fresh) {
-    if (const auto at = dropped_.find(offset); at != dropped_.end()) at->second = made;
+    if (const auto at = dropped_.find(offset); at != dropped_.end()) at->second.mark = made;
   }
-  for (const auto& [offset, mark] : dropped_) {
-    if (mark != nullptr && mark->HasPassed()) {
-      released.push_back(offset);
-    } else {
-      news_.store(true, std::memory_order_relaxed);  // to be asked again
-    }
+  LookAtMarks();
+  bool is_all_told = true;
+  bool has_news = false;
+  for (const auto& [offset, one] : dropped_) {
+    is_all_told = is_all_told && one.is_told;
+    has_news = has_news || (one.has_passed && !one.is_told);
   }
+  news_.store(!is_all_told, std::memory_order_relaxed);
+  return has_news;
+}
+
+std::vector<std::uint64_t> DropBox::Released() {
+  const std::lock_guard lock(mutex_);
+  LookAtMarks();
+  std::vector<std::uint64_t> released;
+  bool is_all_told = true;
+  for (auto& [offset, one] : dropped_) {
+    if (one.has_passed) released.push_back(offset);
+    one.is_told = one.has_passed;
+    is_all_told = is_all_told && one.is_told;
+  }
+  news_.store(!is_all_told, std::memory_order_relaxed);
   return released;
+}
+
+void DropBox::LookAtMarks() {
+  const DeviceMark* waiting = nullptr;  // that of many blocks, mostly
+  for (auto& [offset, one] : dropped_) {
+    if (one.has_passed || one.mark == nullptr || one.mark.get() == waiting) continue;
+    one.has_passed = one.mark->HasPassed();
+    if (!one.has_passed) waiting = one.mark.get();
+  }
 }
 
 }  // namespace mori::shmem

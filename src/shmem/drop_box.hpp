@@ -45,20 +45,32 @@ class DropBox {
     dropped_.erase(offset);
   }
 
-  /// Whether `Released()` may have something to tell.
-  bool has_news() const { return news_.load(std::memory_order_relaxed); }
+  /// Whether `Released()` has something to tell that it has not told. `device`, null for the host's
+  /// memory, is asked for a mark behind all it was given by now: a block that was dropped since the
+  /// last call counts once the device has come to it.
+  bool HasNews(const DeviceKernels* device) {
+    // Relaxed: as in `Drop()`.
+    return news_.load(std::memory_order_relaxed) && LookForNews(device);
+  }
 
-  /// Offsets dropped and not forgotten that no kernel uses any more, ascending. `device`, null for
-  /// the host's memory, is asked for a mark behind all it was given by now: a block that was
-  /// dropped since the last call counts once the device has come to it.
-  std::vector<std::uint64_t> Released(const DeviceKernels* device);
+  /// Offsets dropped and not forgotten that no kernel uses any more, ascending; those told before,
+  /// too. A block that was dropped since the last `HasNews()` is not among them.
+  std::vector<std::uint64_t> Released();
 
  private:
+  struct Dropped {
+    std::shared_ptr<DeviceMark> mark;  ///< null: none was made yet
+    bool has_passed = false;
+    bool is_told = false;
+  };
+  bool LookForNews(const DeviceKernels* device);
+  void LookAtMarks();  ///< needs the lock
+
   std::mutex mutex_;
-  std::map<std::uint64_t, std::uint64_t> owned_;                  ///< offset and token
-  std::map<std::uint64_t, std::shared_ptr<DeviceMark>> dropped_;  ///< null: none was made yet
+  std::map<std::uint64_t, std::uint64_t> owned_;  ///< offset and token
+  std::map<std::uint64_t, Dropped> dropped_;      ///< by offset
   std::uint64_t next_ = 1;
-  std::atomic<bool> news_{false};
+  std::atomic<bool> news_{false};  ///< something is dropped and not told
   std::atomic<bool> has_owners_{false};  ///< once there was one
 };
 

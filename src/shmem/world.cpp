@@ -331,7 +331,7 @@ Status World::Meet(const Proposal& proposal, const char* call, bool* news,
 
 Status World::Agree(const Proposal& proposal, const char* call) {
   runtime_->UnmapPassed();
-  bool news = drop_box_->has_news();
+  bool news = drop_box_->HasNews(runtime_->kernels());
   MORI_RETURN_IF_ERROR(Meet(proposal, call, &news, config_.wait_timeout, "MORI_SHMEM_TIMEOUT"));
   return news ? CollectDropped() : Status();
 }
@@ -340,7 +340,7 @@ Status World::CollectDropped() {
   // A put into such a block may be under way. A fault of the device shows in the next call of it.
   static_cast<void>(CompletePosted());
   ByteWriter mine;
-  for (const std::uint64_t offset : drop_box_->Released(runtime_->kernels())) mine.Int(offset);
+  for (const std::uint64_t offset : drop_box_->Released()) mine.Int(offset);
   MORI_ASSIGN_OR_RETURN(
       const auto lists,
       bootstrap_->AllGather(mine.bytes(), Deadline::After(config_.bootstrap_timeout)));

@@ -22,6 +22,7 @@ class FakeKernels final : public DeviceKernels {
   bool is_broken = false;    ///< launches and copies fail
   int current = 0;           ///< calls of `OnDevice()` under way
   void* captured = nullptr;  ///< the stream that is captured into a graph
+  Status mark_outcome;       ///< of `Mark()`
   bool passed = true;        ///< whether the device has come to all marks
 
   Result<Symbol> FindSymbol(void* module, const char* name) const override {
@@ -57,6 +58,7 @@ class FakeKernels final : public DeviceKernels {
   /// A mark that the device has come to once `passed` is set.
   Result<std::shared_ptr<DeviceMark>> Mark() const override {
     if (captured != nullptr) return Error(ErrorCode::kUnsupported, "a graph is captured");
+    if (!mark_outcome.ok()) return mark_outcome;
     const_cast<FakeKernels*>(this)->calls.emplace_back("mark");
     return std::shared_ptr<DeviceMark>(std::make_shared<FakeMark>(this));
   }

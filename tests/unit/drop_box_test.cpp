@@ -22,27 +22,43 @@ class DropBoxTest : public ::testing::Test {
 TEST_F(DropBoxTest, MemoryOfTheHostIsReleasedAtOnce) {
   OwnAndDrop(64);
   OwnAndDrop(0);
-  EXPECT_TRUE(box.has_news());
-  EXPECT_THAT(box.Released(nullptr), ElementsAre(0, 64));
-  EXPECT_FALSE(box.has_news());
+  EXPECT_TRUE(box.HasNews(nullptr));
+  EXPECT_THAT(box.Released(), ElementsAre(0, 64));
+  EXPECT_FALSE(box.HasNews(nullptr));
 }
 
 TEST_F(DropBoxTest, ABlockWaitsForWhatTheDeviceDidWhenItWasDropped) {
   device.passed = false;
   OwnAndDrop(64);
-  EXPECT_THAT(box.Released(&device), IsEmpty());
-  EXPECT_TRUE(box.has_news()) << "it must be asked for again";
-  EXPECT_THAT(box.Released(&device), IsEmpty());
+  EXPECT_FALSE(box.HasNews(&device)) << "all PEs would exchange nothing";
+  EXPECT_THAT(box.Released(), IsEmpty()) << "another PE had news";
+  EXPECT_FALSE(box.HasNews(&device));
   EXPECT_THAT(device.calls, ElementsAre("mark")) << "what comes later does not use it";
   device.passed = true;
-  EXPECT_THAT(box.Released(&device), ElementsAre(64));
-  EXPECT_FALSE(box.has_news());
+  EXPECT_TRUE(box.HasNews(&device));
+  EXPECT_THAT(box.Released(), ElementsAre(64));
+}
+
+/// Other PEs may drop theirs much later.
+TEST_F(DropBoxTest, WhatWasToldIsToldAgainButIsNoNews) {
+  OwnAndDrop(64);
+  EXPECT_TRUE(box.HasNews(&device));
+  EXPECT_THAT(box.Released(), ElementsAre(64));
+  EXPECT_FALSE(box.HasNews(&device));
+  OwnAndDrop(128);
+  EXPECT_TRUE(box.HasNews(&device));
+  EXPECT_THAT(box.Released(), ElementsAre(64, 128));
+  box.Forget(64);
+  box.Forget(128);
+  EXPECT_FALSE(box.HasNews(&device));
+  EXPECT_THAT(box.Released(), IsEmpty());
 }
 
 TEST_F(DropBoxTest, WhatIsDroppedTogetherHasOneMark) {
   OwnAndDrop(64);
   OwnAndDrop(128);
-  EXPECT_THAT(box.Released(&device), ElementsAre(64, 128));
+  EXPECT_TRUE(box.HasNews(&device));
+  EXPECT_THAT(box.Released(), ElementsAre(64, 128));
   EXPECT_THAT(device.calls, ElementsAre("mark"));
 }
 
@@ -52,22 +68,34 @@ TEST_F(DropBoxTest, ADropMakesNoCallOfTheDevice) {
   EXPECT_THAT(device.calls, IsEmpty());
 }
 
-TEST_F(DropBoxTest, ABlockWaitsWhileAGraphIsCaptured) {
+TEST_F(DropBoxTest, ABlockWaitsWhileTheDeviceMakesNoMark) {
   device.captured = &device;
   OwnAndDrop(64);
-  EXPECT_THAT(box.Released(&device), IsEmpty());
-  EXPECT_TRUE(box.has_news());
+  EXPECT_FALSE(box.HasNews(&device));
   device.captured = nullptr;
-  EXPECT_THAT(box.Released(&device), ElementsAre(64));
+  device.mark_outcome = Error(ErrorCode::kOutOfMemory, "no memory for an event");
+  EXPECT_FALSE(box.HasNews(&device));
+  EXPECT_THAT(box.Released(), IsEmpty());
+  device.mark_outcome = Status();
+  EXPECT_TRUE(box.HasNews(&device));
+  EXPECT_THAT(box.Released(), ElementsAre(64));
+}
+
+TEST_F(DropBoxTest, ADeviceWithAFaultKeepsNothing) {
+  device.mark_outcome = Error(ErrorCode::kSystem, "a fault");
+  OwnAndDrop(64);
+  EXPECT_TRUE(box.HasNews(&device));
+  EXPECT_THAT(box.Released(), ElementsAre(64));
 }
 
 TEST_F(DropBoxTest, ABlockThatWasFreedMeanwhileIsForgotten) {
   device.passed = false;
   OwnAndDrop(64);
-  EXPECT_THAT(box.Released(&device), IsEmpty());
+  EXPECT_FALSE(box.HasNews(&device));
   box.Forget(64);
   device.passed = true;
-  EXPECT_THAT(box.Released(&device), IsEmpty());
+  EXPECT_FALSE(box.HasNews(&device));
+  EXPECT_THAT(box.Released(), IsEmpty());
 }
 
 }  // namespace
