@@ -81,8 +81,10 @@ class DeviceKernels {
   /// Zeroes [address, address + bytes) if it still holds `expected`, and is the device's at all: a
   /// variable of a module that may have been unloaded meanwhile.
   virtual Status ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const = 0;
-  /// The address by which kernels reach memory of the host, for as long as it is held.
-  virtual Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t bytes) = 0;
+  /// The address by which kernels reach memory of the host, for as long as it is held. The memory
+  /// is kept at least as long, and with the process if a kernel may still use it at the end.
+  virtual Result<std::shared_ptr<void>> MapHost(std::shared_ptr<void> memory,
+                                                std::uint64_t bytes) = 0;
   /// Makes `call` with the device as the calling thread's current one. Does not make it if the
   /// device has been reset.
   virtual void OnDevice(const std::function<void()>& call) const = 0;

@@ -75,7 +75,9 @@ Status DeviceState::FillTables(const SpaceParts& parts, const Heap& heap) {
 }
 
 void DeviceState::WatchLost(const std::uint32_t* first_lost) {
-  auto mapped = device_->MapHost(const_cast<std::uint32_t*>(first_lost), sizeof *first_lost);
+  // The board's, which the kernels only read.
+  const std::shared_ptr<void> word(std::shared_ptr<void>(), const_cast<std::uint32_t*>(first_lost));
+  auto mapped = device_->MapHost(word, sizeof *first_lost);
   if (mapped.ok()) {
     first_lost_ = std::move(*mapped);
     context_.first_lost = static_cast<const device::u32*>(first_lost_.get());
@@ -85,7 +87,7 @@ void DeviceState::WatchLost(const std::uint32_t* first_lost) {
 }
 
 void DeviceState::WatchFaults() {
-  auto mapped = device_->MapHost(fault_page_.get(), sizeof *fault_page_);
+  auto mapped = device_->MapHost(fault_page_, sizeof *fault_page_);
   if (mapped.ok()) {
     fault_ = std::move(*mapped);
     context_.fault = static_cast<device::FaultRecord*>(fault_.get());

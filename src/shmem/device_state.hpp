@@ -57,7 +57,7 @@ class DeviceState {
   DeviceRuntime* runtime_;
   DeviceKernels* device_;
   std::unique_ptr<SymmetricSpace> space_;
-  std::unique_ptr<FaultPage> fault_page_ = std::make_unique<FaultPage>();
+  std::shared_ptr<FaultPage> fault_page_ = std::make_shared<FaultPage>();
   std::shared_ptr<void> fault_;       ///< where kernels reach it; null if they cannot
   std::shared_ptr<void> first_lost_;  ///< where kernels reach the mark; null if they cannot
   device::DeviceContext context_{};

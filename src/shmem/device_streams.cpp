@@ -99,7 +99,7 @@ class DeviceStreams final : public Streams {
                                          static_cast<int>(operation), bytes, word, value, expected,
                                          static_cast<std::uint64_t*>(result_->get())));
     MORI_RETURN_IF_ERROR(device_.SynchronizeOwn());
-    return result_word_.value;
+    return result_page_->value;
   }
 
  private:
@@ -160,9 +160,9 @@ class DeviceStreams final : public Streams {
   device::FewPes few_{};
 
   std::mutex atomic_mutex_;
-  ResultPage result_word_;
-  /// Where kernels reach `result_word_`. From the start: mapping may wait for kernels that run.
-  Result<std::shared_ptr<void>> result_ = device_.MapHost(&result_word_, sizeof result_word_);
+  std::shared_ptr<ResultPage> result_page_ = std::make_shared<ResultPage>();
+  /// Where kernels reach it. From the start: mapping may wait for kernels that run.
+  Result<std::shared_ptr<void>> result_ = device_.MapHost(result_page_, sizeof *result_page_);
 };
 
 }  // namespace

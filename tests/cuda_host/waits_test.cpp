@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "cuda_host/cuda_pe.hpp"
+#include "runtime/cuda/cuda_kernels.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -138,6 +139,31 @@ TEST(CudaHostWaits, FinalizeGivesUpADeviceThatDoesNotEnd) {
               "")
         << sharing;
   }
+}
+
+/// A late kernel may write it.
+TEST(CudaHostWaits, MappedMemoryOfTheHostStaysWhileAKernelMayUseIt) {
+  EXPECT_EQ(
+      Failures(RunProcesses(
+          1,
+          [](const Pe&) {
+            auto device = CudaDevice::Open(*cuda::OpenDriver(), 0);
+            auto kernels = CudaKernels::Create(*device);
+            (*device)->SetPatience([](auto) { return Error(ErrorCode::kTimeout, "given up"); });
+            void* stream = fake_cuda::MakeStream();
+            fake_cuda::Block(stream);
+            for (const bool is_busy : {false, true}) {
+              if (is_busy) fake_cuda::Post(stream);
+              auto word = std::make_shared<std::uint64_t>(0);
+              const std::weak_ptr<std::uint64_t> watched = word;
+              auto mapped = (*kernels)->MapHost(std::move(word), sizeof(std::uint64_t));
+              PE_CHECK(mapped.ok() && !watched.expired());
+              mapped->reset();
+              PE_CHECK_EQ(watched.expired(), !is_busy);
+            }
+          },
+          CudaOptions())),
+      "");
 }
 
 /// A put into it is under way: nothing is freed, on any PE.

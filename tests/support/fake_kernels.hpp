@@ -63,8 +63,8 @@ class FakeKernels final : public DeviceKernels {
     return std::shared_ptr<DeviceMark>(std::make_shared<FakeMark>(this));
   }
   Status ZeroIfHolds(void*, const void*, std::uint64_t) const override { return Status(); }
-  Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t) override {
-    return std::shared_ptr<void>(memory, [](void*) {});
+  Result<std::shared_ptr<void>> MapHost(std::shared_ptr<void> memory, std::uint64_t) override {
+    return memory;
   }
   void OnDevice(const std::function<void()>& call) const override {
     auto* self = const_cast<FakeKernels*>(this);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <vector>
 
 #include "base/log.hpp"
 
@@ -84,6 +85,13 @@ class PassedMark final : public DeviceMark {
 };
 
 }  // namespace
+
+void KeepForProcess(std::shared_ptr<void> memory) {
+  static auto* const mutex = new std::mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<void>>;
+  const std::lock_guard lock(*mutex);
+  kept->push_back(std::move(memory));
+}
 
 CudaDevice::Use::Use(const CudaDevice& device, For purpose) : driver_(device.driver()) {
   cuda::Context current = nullptr;  // mostly it is current already, and this is cheaper

@@ -21,6 +21,9 @@ inline bool MayStillRun(const Status& awaited) {
          awaited.code() == ErrorCode::kOutOfMemory;
 }
 
+/// Memory that a kernel may still use when its owner goes: it goes with the process.
+void KeepForProcess(std::shared_ptr<void> memory);
+
 /// A device's primary context, and a stream of our own for copies. Shared by all memory and
 /// mappings of a runtime, so that it outlives them.
 class CudaDevice : public std::enable_shared_from_this<CudaDevice> {

@@ -264,19 +264,22 @@ Status CudaKernels::ZeroIfHolds(void* address, const void* expected, std::uint64
   return device_->AwaitStream(what);
 }
 
-Result<std::shared_ptr<void>> CudaKernels::MapHost(void* memory, std::uint64_t bytes) {
+Result<std::shared_ptr<void>> CudaKernels::MapHost(std::shared_ptr<void> memory,
+                                                   std::uint64_t bytes) {
   const Use use(*device_);
   MORI_RETURN_IF_ERROR(use.status());
-  const auto start = reinterpret_cast<std::uintptr_t>(memory) / kPageBytes * kPageBytes;
-  const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(memory) - start;
+  const auto first = reinterpret_cast<std::uintptr_t>(memory.get());
+  const std::uintptr_t start = first / kPageBytes * kPageBytes;
+  const std::uint64_t offset = first - start;
   const std::uint64_t length = (offset + bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   auto* const pages = reinterpret_cast<void*>(start);
   MORI_RETURN_IF_ERROR(
       driver().Check(driver().host_register(
                          pages, length, cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap),
                      "map memory of the host for kernels"));
-  const std::shared_ptr<void> registered(pages, [device = device_](void* at) {
-    if (device->IsGone() || !device->BecomesIdle()) return;
+  const std::shared_ptr<void> registered(pages, [device = device_, memory](void* at) {
+    if (device->IsGone()) return;
+    if (!device->BecomesIdle()) return KeepForProcess(memory);
     const Use use_device(*device);
     if (use_device.status().ok()) device->driver().host_unregister(at);
   });

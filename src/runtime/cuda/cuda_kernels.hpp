@@ -37,7 +37,7 @@ class CudaKernels final : public DeviceKernels {
   Status AwaitDevice() const override { return device_->Await(); }
   Result<std::shared_ptr<DeviceMark>> Mark() const override { return device_->Mark(); }
   Status ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const override;
-  Result<std::shared_ptr<void>> MapHost(void* memory, std::uint64_t bytes) override;
+  Result<std::shared_ptr<void>> MapHost(std::shared_ptr<void> memory, std::uint64_t bytes) override;
   void OnDevice(const std::function<void()>& call) const override;
 
  private:
