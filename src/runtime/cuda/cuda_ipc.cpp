@@ -96,7 +96,7 @@ class OwnMemory final : public DeviceMemory {
       : allocation_(std::move(allocation)), number_(number), user_(std::move(user)) {}
   ~OwnMemory() override {
     // A view that outlived finalize may be in use by a kernel.
-    if (user_ != nullptr) static_cast<void>(user_->Await());
+    if (user_ != nullptr && !user_->BecomesIdle()) KeepForProcess(allocation_);
   }
   OwnMemory(const OwnMemory&) = delete;
   OwnMemory& operator=(const OwnMemory&) = delete;
