@@ -70,7 +70,7 @@ class DropBox {
   std::map<std::uint64_t, std::uint64_t> owned_;  ///< offset and token
   std::map<std::uint64_t, Dropped> dropped_;      ///< by offset
   std::uint64_t next_ = 1;
-  std::atomic<bool> news_{false};  ///< something is dropped and not told
+  std::atomic<bool> news_{false};        ///< something is dropped and not told
   std::atomic<bool> has_owners_{false};  ///< once there was one
 };
 
