@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/fault_point.hpp"
+#include "base/machine.hpp"
 #include "support/forked.hpp"
 #include "support/run_pes.hpp"
 
@@ -261,6 +262,26 @@ TEST(Lifecycle, WhoDoesNotComeToFinalizeIsNamed) {
   };
   for (const As as : {As::kProcesses, As::kThreads})
     EXPECT_EQ(Failures(testing::RunAs(as, 3, body, options)), "");
+}
+
+TEST(Lifecycle, TooLittleMemoryForAllHeapsIsSaidOnce) {
+  testing::Options options;
+  options.environment = {{"MORI_GLOBAL_LOG_LEVEL", "WARN"},
+                         {"MORI_SHMEM_MODE", "static"},
+                         {"MORI_SHMEM_HEAP_SIZE", std::to_string(MemoryBytes() / 4 * 3)}};
+  const auto outcomes = RunProcesses(
+      2,
+      [](const Pe& pe) {
+        pe.Init();
+        PE_CHECK_EQ(ShmemFinalize(), 0);
+      },
+      options);
+  EXPECT_EQ(Failures(outcomes), "");
+  const std::string& text = outcomes[0].output;
+  EXPECT_NE(text.find("the heaps of the 2 PEs of this node"), std::string::npos) << text;
+  EXPECT_NE(text.find("each fits"), std::string::npos) << text;
+  EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
+  EXPECT_EQ(outcomes[1].output, "");
 }
 
 // ---- calls of one thread while another finalizes, or forks
