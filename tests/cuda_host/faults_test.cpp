@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "base/fault_point.hpp"
 #include "cuda_host/cuda_pe.hpp"
 #include "mori/shmem/device/context.hpp"
 
@@ -113,6 +114,32 @@ TEST(CudaHostFaults, AKernelsFaultIsTheErrorOfTheNextCall) {
           },
           CudaOptions())),
       "");
+}
+
+FaultRecord* record_to_write = nullptr;
+std::uint64_t* word_to_set = nullptr;
+
+TEST(CudaHostFaults, AWaitTellsAFaultThoughItsWordComesInTheSameMoment) {
+  EXPECT_EQ(Failures(RunProcesses(
+                1,
+                [](const Pe& pe) {
+                  pe.Init();
+                  word_to_set = testing::Words(1);
+                  PE_CHECK_EQ(ShmemP(word_to_set, std::uint64_t{0}, 0), 0);
+                  record_to_write = Record();
+                  fault_hook = [](const char* point) {
+                    if (std::strcmp(point, "wait: before the look for an end") != 0) return;
+                    *record_to_write = {FaultReason::kPeOutOfRange, FaultCall::kPut, 7, 1};
+                    *word_to_set = 1;
+                  };
+                  const int code = ShmemWaitUntil(word_to_set, Cmp::kEq, std::uint64_t{1});
+                  fault_hook = nullptr;
+                  PE_CHECK_EQ(code, static_cast<int>(ErrorCode::kInvalidArgument));
+                  PE_CHECK_EQ(ShmemWaitUntil(word_to_set, Cmp::kEq, std::uint64_t{1}), 0);
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                },
+                CudaOptions())),
+            "");
 }
 
 /// Survivors keep their context: they leave, and come again as fewer.
