@@ -1,6 +1,8 @@
 #include "shmem/device_state.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <vector>
 
 #include "base/log.hpp"
@@ -11,6 +13,22 @@ namespace mori::shmem {
 namespace {
 
 constexpr const char* kSymbol = "globalGpuStates";
+
+/// A kernel writes it by one store, of which the host might see the halves apart: read until two
+/// reads are equal.
+device::FaultRecord ReadWhole(const device::FaultRecord& record) {
+  using Halves = std::array<std::uint64_t, 2>;
+  static_assert(sizeof(Halves) == sizeof record);
+  const auto* const halves = reinterpret_cast<const std::uint64_t*>(&record);
+  // Acquire: each read comes after the one before.
+  const auto read = [halves] {
+    return Halves{__atomic_load_n(&halves[0], __ATOMIC_ACQUIRE),
+                  __atomic_load_n(&halves[1], __ATOMIC_ACQUIRE)};
+  };
+  Halves seen = read();
+  for (Halves again = read(); again != seen; again = read()) seen = again;
+  return std::bit_cast<device::FaultRecord>(seen);
+}
 
 }  // namespace
 
@@ -106,7 +124,7 @@ std::optional<device::FaultRecord> DeviceState::TakeFault() const {
   if (found == 0) return std::nullopt;
   const std::lock_guard lock(mutex_);
   if (__atomic_load_n(reason, __ATOMIC_ACQUIRE) == 0) return std::nullopt;  // another thread's
-  const device::FaultRecord taken = record;
+  const device::FaultRecord taken = ReadWhole(record);
   // Release: whoever finds the record empty may write all of it.
   __atomic_store_n(reason, 0, __ATOMIC_RELEASE);
   return taken;
