@@ -91,3 +91,6 @@ def test_the_library_shows_its_public_names_only(
     names = [line.split(maxsplit=2)[2] for line in shown]
     assert any(name.startswith("mori::shmem::ShmemInit(") for name in names)
     assert [name for name in names if not name.startswith(("mori::shmem::", "MoriShmem"))] == []
+    (module,) = (site / "mori").glob("_core.*.so")
+    shown = run(["nm", "-D", "--defined-only", str(module)], tmp_path).splitlines()
+    assert [line.split()[-1] for line in shown] == ["PyInit__core"]
