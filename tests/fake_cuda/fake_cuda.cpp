@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "mori/shmem/device/context.hpp"
@@ -67,6 +68,7 @@ struct State {
   std::map<int, Context> contexts;
   std::map<std::uint64_t, std::size_t> mapped;
   std::map<std::string, std::string> functions;
+  std::set<void*> made;  ///< modules and events, as a driver knows those that are never given back
   std::vector<std::string> launches;
   bool pushes_fail = false;
   unsigned long long looks = 0;
@@ -408,11 +410,13 @@ int cuThreadExchangeStreamCaptureMode(int* mode) { return std::swap(*mode, captu
 int cuEventCreate(void** event, unsigned) {
   const std::lock_guard lock(state().mutex);
   ++state().events;
-  return *event = new Event, kOk;
+  state().made.insert(*event = new Event);
+  return kOk;
 }
 int cuEventDestroy_v2(void* event) {
   const std::lock_guard lock(state().mutex);
   --state().events;
+  state().made.erase(event);
   return delete static_cast<Event*>(event), kOk;
 }
 int cuEventRecord(void* event, void* handle) {
@@ -471,10 +475,13 @@ int cuMemHostGetDevicePointer_v2(std::uint64_t* at, void* memory, unsigned) {
 int cuModuleLoadData(void** module, const void*) {
   const std::lock_guard lock(state().mutex);
   if (const int code = Unsafe(); code != kOk) return code;
-  return *module = new Module{}, kOk;
+  state().made.insert(*module = new Module{});
+  return kOk;
 }
 int cuModuleUnload(void* module) {
   AwaitAll();
+  const std::lock_guard lock(state().mutex);
+  state().made.erase(module);
   return delete static_cast<Module*>(module), kOk;
 }
 int cuModuleGetFunction(void** function, void*, const char* name) {
