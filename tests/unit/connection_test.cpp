@@ -183,6 +183,18 @@ TEST(Seal, RecordsCannotBeLeftOutRepeatedOrExchanged) {
   EXPECT_FALSE(opens({first, first}));
 }
 
+// Else a length that nobody sends would be waited for, and kept, up to 4 GiB.
+TEST(Seal, ARecordLongerThanAnyIsRefusedBeforeItComes) {
+  const std::size_t too_long = kMaxRecordBytes + crypto_secretstream_xchacha20poly1305_ABYTES + 1;
+  const Bytes length = ByteWriter().Int(static_cast<std::uint32_t>(too_long)).Take();
+  Bytes wire(crypto_secretstream_xchacha20poly1305_HEADERBYTES);
+  wire.insert(wire.end(), length.begin(), length.end());
+  Opener opener(kThere.receiving);
+  *opener.buffer() = wire;
+  Bytes plain;
+  EXPECT_EQ(opener.Open(&plain).code(), ErrorCode::kMismatch);
+}
+
 TEST(Seal, TheSameMessagesNeverLookAlike) { EXPECT_NE(Sealed({{1, 2, 3}}), Sealed({{1, 2, 3}})); }
 
 }  // namespace
