@@ -51,6 +51,7 @@ CONFINED = [
     ),
     (r"hip/", ("src/runtime/hip/", "include/mori/shmem/device/platform.hpp")),
     (r"infiniband/", ("src/transport/rdma/",)),
+    (r"rdma/", ("src/transport/ofi/", "benchmarks/")),
     (r"mpi\.h$", ("include/mori/shmem/mpi.hpp", "examples/")),
     (r"spdlog/", ("src/base/",)),
     (r"pybind11/", ("src/pybind/",)),

@@ -63,16 +63,6 @@ MORI_SHMEM_API __attribute__((cold)) int SlowPut(void* dest, const void* source,
                                                  int pe, const char* what);
 MORI_SHMEM_API __attribute__((cold)) int SlowGet(void* dest, const void* source, std::size_t bytes,
                                                  int pe, const char* what);
-enum class AtomicOp : int {
-  kFetch = 0,
-  kSet = 1,
-  kFetchAdd = 2,
-  kFetchAnd = 3,
-  kFetchOr = 4,
-  kFetchXor = 5,
-  kSwap = 6,
-  kCompareSwap = 7,
-};
 /// `value`, `expected` and `*found` hold the bits of an integer of `bytes`, 4 or 8; `found` is 0
 /// after an error.
 MORI_SHMEM_API __attribute__((cold)) int SlowAtomic(AtomicOp op, const void* address, int bytes,

@@ -77,4 +77,20 @@ enum class ElementType : int {
 };
 enum class ReduceOp : int { kSum = 0, kMin = 1, kMax = 2 };
 
+namespace detail {
+
+/// What an atomic does to its word.
+enum class AtomicOp : int {
+  kFetch = 0,
+  kSet = 1,
+  kFetchAdd = 2,
+  kFetchAnd = 3,
+  kFetchOr = 4,
+  kFetchXor = 5,
+  kSwap = 6,
+  kCompareSwap = 7,
+};
+
+}  // namespace detail
+
 }  // namespace mori::shmem
