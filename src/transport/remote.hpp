@@ -4,6 +4,7 @@
 // and verbs supply the same.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -88,8 +89,9 @@ struct RemoteParts {
   /// Called, from any thread, when the network says that a PE is gone; `why` is "its connection
   /// closed (errno 104)".
   std::function<void(int pe, const std::string& why)> on_loss;
-  /// Asked several times a second by a wait that lasts: an error ends it. From any thread.
-  std::function<Status()> keeps_waiting;
+  /// Asked several times a second by a wait that lasts, with how long it has been: an error ends
+  /// it. From any thread.
+  std::function<Status(std::chrono::milliseconds so_far)> keeps_waiting;
 };
 
 /// One network, as this PE uses it.
