@@ -105,22 +105,22 @@ std::byte* MappedPointer(const void* address, std::size_t bytes, int pe, const c
   return pointer;
 }
 
-int SlowPut(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
+int PutOutOfLine(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
   return OnWorld(what, [&](const World& world) -> Status {
     MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
     return After(world, world.runtime().Copy(to, source, bytes));
   });
 }
 
-int SlowGet(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
+int GetOutOfLine(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
   return OnWorld(what, [&](const World& world) -> Status {
     MORI_ASSIGN_OR_RETURN(const std::byte* from, FindMapped(world, source, bytes, pe));
     return After(world, world.runtime().Copy(dest, from, bytes));
   });
 }
 
-int SlowWaitFor(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value,
-                std::uint64_t* seen) {
+int WaitOutOfLine(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value,
+                  std::uint64_t* seen) {
   return OnWorld("shmem_wait_until", [&](const World& world) -> Status {
     MORI_RETURN_IF_ERROR(CheckCmp(cmp));
     MORI_RETURN_IF_ERROR(shmem::CheckWord(ivar, static_cast<std::uint64_t>(bytes)));
@@ -130,12 +130,7 @@ int SlowWaitFor(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint6
   });
 }
 
-int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value) {
-  std::uint64_t seen = 0;
-  return SlowWaitFor(ivar, bytes, is_signed, cmp, value, &seen);
-}
-
-bool SlowTest(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value) {
+bool TestOutOfLine(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value) {
   bool holds = false;
   OnWorld("shmem_test", [&](const World& world) -> Status {
     MORI_RETURN_IF_ERROR(CheckCmp(cmp));
@@ -149,7 +144,7 @@ bool SlowTest(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_
   return holds;
 }
 
-std::uint64_t SlowRead(const void* ivar, int bytes, const char* what) {
+std::uint64_t ReadOutOfLine(const void* ivar, int bytes, const char* what) {
   std::uint64_t bits = 0;
   OnWorld(what, [&](const World& world) -> Status {
     MORI_RETURN_IF_ERROR(shmem::CheckWord(ivar, static_cast<std::uint64_t>(bytes)));
@@ -161,12 +156,23 @@ std::uint64_t SlowRead(const void* ivar, int bytes, const char* what) {
   return bits;
 }
 
-int SlowOrder(const char* what) {
-  return OnWorld(what, [](const World& world) { return world.Fault(); });
+int FenceOutOfLine() {
+  return OnWorld("shmem_fence", [](const World& world) { return world.Fault(); });
 }
 
-int SlowAtomic(AtomicOp op, const void* address, int bytes, std::uint64_t value,
-               std::uint64_t expected, int pe, const char* what, std::uint64_t* found) {
+int QuietOutOfLine() {
+  return OnWorld("shmem_quiet", [](const World& world) { return world.Fault(); });
+}
+
+int QuietOutOfLine(int pe) {
+  return OnWorld("shmem_quiet", [&](const World& world) -> Status {
+    MORI_RETURN_IF_ERROR(CheckPe(world, pe));
+    return world.Fault();
+  });
+}
+
+int AtomicOutOfLine(AtomicOp op, const void* address, int bytes, std::uint64_t value,
+                    std::uint64_t expected, int pe, const char* what, std::uint64_t* found) {
   *found = 0;
   const auto width = static_cast<std::uint64_t>(bytes);
   return OnWorld(what, [&](const World& world) -> Status {
@@ -187,8 +193,8 @@ int CheckWord(const void* address, int bytes, int pe, const char* what) {
   });
 }
 
-int SlowPutSignal(void* dest, const void* source, std::size_t bytes, std::uint64_t* sig_addr,
-                  std::uint64_t signal, SignalOp op, int pe) {
+int PutSignalOutOfLine(void* dest, const void* source, std::size_t bytes, std::uint64_t* sig_addr,
+                       std::uint64_t signal, SignalOp op, int pe) {
   return OnWorld("shmem_putmem_signal", [&](const World& world) -> Status {
     MORI_RETURN_IF_ERROR(CheckSignalOp(op));
     MORI_RETURN_IF_ERROR(shmem::CheckWord(sig_addr, sizeof signal));

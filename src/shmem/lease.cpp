@@ -25,7 +25,7 @@ struct alignas(64) Place {
 };
 std::atomic<Place*> places{nullptr};
 
-/// Initial-exec, as `detail::host_context`: a plain load, in each call.
+/// Initial-exec, as `detail::host_context_v2`: a plain load, in each call.
 thread_local constinit Place* own_place __attribute__((tls_model("initial-exec"))) = nullptr;
 
 Place* TakePlace() {

@@ -31,7 +31,7 @@ constinit const HostContext kNoContext{};
 }  // namespace
 
 namespace detail {
-constinit __thread const HostContext* host_context = &kNoContext;
+constinit __thread const HostContext* host_context_v2 = &kNoContext;
 }
 
 Registry& Registry::Instance() {
@@ -80,7 +80,7 @@ void Registry::AfterForkInChild() {
   entries_.clear();
   generation.fetch_add(1, std::memory_order_acq_rel);
   binding = {};
-  detail::host_context = &kNoContext;
+  detail::host_context_v2 = &kNoContext;
   SetLogPe(0, 0);
   mutex_.unlock();
 }
@@ -153,7 +153,7 @@ void Registry::Bind(World* world) {
   const std::uint64_t now = generation.fetch_add(1, std::memory_order_acq_rel) + 1;
   binding = {world, world->id(), now, true};
   SetLogPe(world->my_pe(), world->n_pes());
-  detail::host_context = world->context();
+  detail::host_context_v2 = world->context();
 }
 
 Lease Registry::Enter() {
@@ -187,7 +187,7 @@ World* Registry::Resolve() {
   }
   binding = {found, found != nullptr ? found->id() : 0, now, own};
   SetLogPe(found != nullptr ? found->my_pe() : 0, found != nullptr ? found->n_pes() : 0);
-  detail::host_context = found != nullptr ? found->context() : &kNoContext;
+  detail::host_context_v2 = found != nullptr ? found->context() : &kNoContext;
   return found;
 }
 
@@ -203,7 +203,7 @@ std::unique_ptr<World> Registry::Remove() {
     entries_.erase(entry);
     generation.fetch_add(1, std::memory_order_seq_cst);  // see Lease::Take()
     binding = {};
-    detail::host_context = &kNoContext;
+    detail::host_context_v2 = &kNoContext;
   }
   world->StartClosing();
   Lease::AwaitReturn(world.get());

@@ -57,7 +57,7 @@ std::uint64_t NextWorldId() {
 /// gone, or be in the middle of looking when it goes.
 struct World::Published {
   HostContext context{};
-  std::vector<std::byte*> bases;  ///< behind `context.peer_bases`
+  std::vector<std::byte*> bases;  ///< behind `context.near_bases`
 
   static Published* Make() {
     static auto* const mutex = new std::mutex;
@@ -276,10 +276,13 @@ Result<Streams*> World::streams() const {
 void World::Publish() {
   HostContext& context = published_->context;
   published_->bases.assign(heap_->peer_bases(), heap_->peer_bases() + size_);
-  context.peer_bases = published_->bases.data();
+  context.near_bases = published_->bases.data();
+  context.word_bases = published_->bases.data();
   context.heap_base = reinterpret_cast<std::uintptr_t>(heap_->base());
   PublishSpan();
   context.my_pe = static_cast<std::uint32_t>(rank_);
+  // A heap on a device has kernels whose faults each call asks for.
+  if (runtime_->IsHostMemory()) context.flags = HostContext::kFencesSuffice;
   context.n_pes = static_cast<std::uint32_t>(size_);
   LogStart({&config_, runtime_.get(), heap_.get(), rank_, size_, node_pes_.size()});
 }
@@ -437,6 +440,7 @@ void World::Unpublish() {
   // Relaxed: a thread that reads them meanwhile uses an address after or while another one
   // finalizes. The bases stay where they are.
   __atomic_store_n(&published_->context.n_pes, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&published_->context.flags, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&published_->context.heap_bytes, 0, __ATOMIC_RELAXED);
 }
 

@@ -495,6 +495,10 @@ INSTANTIATE_TEST_SUITE_P(Rows, WrongCall,
                                             },
                                             ErrorCode::kInvalidArgument,
                                             {"PE 99 is out of range"}},
+                                    CallRow{"QuietOfPeOutOfRange",
+                                            [](const Pe&, std::byte*) { return ShmemQuiet(2); },
+                                            ErrorCode::kInvalidArgument,
+                                            {"shmem_quiet", "PE 2 is out of range"}},
                                     CallRow{"PointerForPeOutOfRange",
                                             [](const Pe& pe, std::byte* block) {
                                               return ShmemPtrP2p(
@@ -602,6 +606,7 @@ void EveryCallSaysNotInitialized() {
   expect_value(ShmemSignalFetch(&word) == 0);
   expect(ShmemFence());
   expect(ShmemQuiet());
+  expect(ShmemQuiet(0));
   PE_CHECK(ShmemInfo().find("not initialized") != std::string::npos);
 }
 

@@ -9,25 +9,36 @@
 
 alignas(4096) inline std::byte heap[4096];
 inline std::byte* heap_base = heap;
-inline const mori::shmem::HostContext context{reinterpret_cast<std::uintptr_t>(heap), sizeof heap,
-                                              &heap_base, 1, 0};
+inline const mori::shmem::HostContext context = [] {
+  mori::shmem::HostContext one;
+  one.flags = mori::shmem::HostContext::kFencesSuffice;
+  one.n_pes = 1;
+  one.heap_base = reinterpret_cast<std::uintptr_t>(heap);
+  one.heap_bytes = sizeof heap;
+  one.near_bases = &heap_base;
+  one.word_bases = &heap_base;
+  return one;
+}();
 
 namespace mori::shmem::detail {
-__thread const HostContext* host_context = &context;
-int SlowPut(void*, const void*, std::size_t, int, const char*) { std::abort(); }
-int SlowGet(void*, const void*, std::size_t, int, const char*) { std::abort(); }
+__thread const HostContext* host_context_v2 = &context;
+int PutOutOfLine(void*, const void*, std::size_t, int, const char*) { std::abort(); }
+int GetOutOfLine(void*, const void*, std::size_t, int, const char*) { std::abort(); }
 void CopyElements(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
-int SlowAtomic(AtomicOp, const void*, int, std::uint64_t, std::uint64_t, int, const char*,
-               std::uint64_t*) {
+int AtomicOutOfLine(AtomicOp, const void*, int, std::uint64_t, std::uint64_t, int, const char*,
+                    std::uint64_t*) {
   std::abort();
 }
-int SlowPutSignal(void*, const void*, std::size_t, std::uint64_t*, std::uint64_t, SignalOp, int) {
+int PutSignalOutOfLine(void*, const void*, std::size_t, std::uint64_t*, std::uint64_t, SignalOp,
+                       int) {
   std::abort();
 }
-std::uint64_t SlowRead(const void*, int, const char*) { std::abort(); }
-bool SlowTest(const void*, int, bool, Cmp, std::uint64_t) { std::abort(); }
-int SlowOrder(const char*) { std::abort(); }
-int SlowWaitFor(const void* ivar, int, bool, Cmp cmp, std::uint64_t value, std::uint64_t* seen) {
+std::uint64_t ReadOutOfLine(const void*, int, const char*) { std::abort(); }
+bool TestOutOfLine(const void*, int, bool, Cmp, std::uint64_t) { std::abort(); }
+int FenceOutOfLine() { std::abort(); }
+int QuietOutOfLine() { std::abort(); }
+int QuietOutOfLine(int) { std::abort(); }
+int WaitOutOfLine(const void* ivar, int, bool, Cmp cmp, std::uint64_t value, std::uint64_t* seen) {
   const auto* word = static_cast<const std::uint64_t*>(ivar);
   do {
     CpuRelax();

@@ -33,23 +33,40 @@
 
 namespace mori::shmem {
 
-/// What an inline operation reads: published at init, emptied at finalize, never freed.
-struct HostContext {
-  std::uintptr_t heap_base;  ///< symmetric addresses are [heap_base, heap_base + heap_bytes)
-  std::uint64_t heap_bytes;  ///< what is mapped now; addresses beyond take the out-of-line path
-  std::byte* const*
-      peer_bases;       ///< of each PE's heap in this address space; null where not reached
-  std::uint32_t n_pes;  ///< 0: not initialised
-  std::uint32_t my_pe;
+/// What an inline operation reads: published at init, emptied at finalize, never freed. Versions of
+/// it have symbols of their own: a program that was built with headers of another version finds no
+/// PE, and what it calls then says so.
+struct alignas(64) HostContext {
+  static constexpr std::uint64_t kMagic = 0x4d4f5249484f5354;  ///< "MORIHOST"
+  static constexpr std::uint32_t kAbi = 2;
+  /// All memory of all PEs is reached by loads and stores of this thread's: fences of the CPU order
+  /// and complete what it put. Otherwise fence and quiet go out of line.
+  static constexpr std::uint32_t kFencesSuffice = 1;
+
+  std::uint64_t magic = kMagic;
+  std::uint32_t abi = kAbi;
+  std::uint32_t bytes = 128;
+  std::uint32_t flags = 0;
+  std::uint32_t n_pes = 0;  ///< 0: not initialised
+  std::uint32_t my_pe = 0;
+  std::uint32_t reserved0 = 0;
+  std::uintptr_t heap_base = 0;  ///< symmetric addresses are [heap_base, heap_base + heap_bytes)
+  std::uint64_t heap_bytes = 0;  ///< what is mapped now; addresses beyond take the out-of-line path
+  /// Of each PE's heap in this address space; null where loads and stores do not reach it.
+  std::byte* const* near_bases = nullptr;
+  /// The same for atomics and signals; null, too, where another one than the CPUs, as an adapter of
+  /// the network, changes a PE's words.
+  std::byte* const* word_bases = nullptr;
+  std::uint64_t reserved[8] = {};
 };
-static_assert(std::is_trivially_copyable_v<HostContext> && sizeof(HostContext) == 32,
+static_assert(std::is_trivially_copyable_v<HostContext> && sizeof(HostContext) == 128,
               "programs compiled earlier read this layout");
 
 namespace detail {
 
 /// The calling thread's context; one without PEs until the thread has one. Initial-exec: a plain
 /// load from the thread pointer.
-extern MORI_SHMEM_API __thread const HostContext* host_context
+extern MORI_SHMEM_API __thread const HostContext* host_context_v2
     __attribute__((tls_model("initial-exec")));
 
 /// Address here of a PE's copy, be it the host's memory or a device's; null with the error
@@ -59,38 +76,41 @@ MORI_SHMEM_API std::byte* MappedPointer(const void* address, std::size_t bytes, 
 // Out-of-line parts of the operations, cold so that the common case is laid out in one piece: each
 // binds the thread to the process's only PE, looks addresses up, has the device do what is in its
 // memory, and turns what remains into an error. `what` names the operation in the message.
-MORI_SHMEM_API __attribute__((cold)) int SlowPut(void* dest, const void* source, std::size_t bytes,
-                                                 int pe, const char* what);
-MORI_SHMEM_API __attribute__((cold)) int SlowGet(void* dest, const void* source, std::size_t bytes,
-                                                 int pe, const char* what);
+MORI_SHMEM_API __attribute__((cold)) int PutOutOfLine(void* dest, const void* source,
+                                                      std::size_t bytes, int pe, const char* what);
+MORI_SHMEM_API __attribute__((cold)) int GetOutOfLine(void* dest, const void* source,
+                                                      std::size_t bytes, int pe, const char* what);
 /// `value`, `expected` and `*found` hold the bits of an integer of `bytes`, 4 or 8; `found` is 0
 /// after an error.
-MORI_SHMEM_API __attribute__((cold)) int SlowAtomic(AtomicOp op, const void* address, int bytes,
-                                                    std::uint64_t value, std::uint64_t expected,
-                                                    int pe, const char* what, std::uint64_t* found);
+MORI_SHMEM_API __attribute__((cold)) int AtomicOutOfLine(AtomicOp op, const void* address,
+                                                         int bytes, std::uint64_t value,
+                                                         std::uint64_t expected, int pe,
+                                                         const char* what, std::uint64_t* found);
 /// Whether an atomic can be made there: 0, or what it would return.
 MORI_SHMEM_API __attribute__((cold)) int CheckWord(const void* address, int bytes, int pe,
                                                    const char* what);
-MORI_SHMEM_API __attribute__((cold)) int SlowPutSignal(void* dest, const void* source,
-                                                       std::size_t bytes, std::uint64_t* sig_addr,
-                                                       std::uint64_t signal, SignalOp op, int pe);
+MORI_SHMEM_API __attribute__((cold)) int PutSignalOutOfLine(void* dest, const void* source,
+                                                            std::size_t bytes,
+                                                            std::uint64_t* sig_addr,
+                                                            std::uint64_t signal, SignalOp op,
+                                                            int pe);
 /// Bits of a word of this PE; 0 with the error reported.
-MORI_SHMEM_API __attribute__((cold)) std::uint64_t SlowRead(const void* ivar, int bytes,
-                                                            const char* what);
+MORI_SHMEM_API __attribute__((cold)) std::uint64_t ReadOutOfLine(const void* ivar, int bytes,
+                                                                 const char* what);
 /// Whether a word of this PE compares as wanted; false with the error reported. `value` holds the
 /// bits of a 32- or 64-bit integer, here and below.
-MORI_SHMEM_API __attribute__((cold)) bool SlowTest(const void* ivar, int bytes, bool is_signed,
-                                                   Cmp cmp, std::uint64_t value);
+MORI_SHMEM_API __attribute__((cold)) bool TestOutOfLine(const void* ivar, int bytes, bool is_signed,
+                                                        Cmp cmp, std::uint64_t value);
 /// Waits beyond the inline looks: yields, then sleeps; watches the peers. `*seen` receives the bits
 /// that compared as wanted, and after an error those seen last, if any.
-MORI_SHMEM_API int SlowWaitFor(const void* ivar, int bytes, bool is_signed, Cmp cmp,
-                               std::uint64_t value, std::uint64_t* seen);
-/// The same without `seen`: programs compiled earlier call it.
-MORI_SHMEM_API int SlowWait(const void* ivar, int bytes, bool is_signed, Cmp cmp,
-                            std::uint64_t value);
-/// 0 for a thread that has a PE, or can be bound to one; otherwise the error. Also that of a kernel
-/// of the PE that ended early: a heap on a device takes this path always.
-MORI_SHMEM_API __attribute__((cold)) int SlowOrder(const char* what);
+MORI_SHMEM_API int WaitOutOfLine(const void* ivar, int bytes, bool is_signed, Cmp cmp,
+                                 std::uint64_t value, std::uint64_t* seen);
+// Order and completion where fences of the CPU do not suffice, or the thread has no PE yet. Also
+// the error of a kernel of the PE that ended early: a heap on a device takes this path always.
+MORI_SHMEM_API __attribute__((cold)) int FenceOutOfLine();
+MORI_SHMEM_API __attribute__((cold)) int QuietOutOfLine();
+/// Of what went to one PE.
+MORI_SHMEM_API __attribute__((cold)) int QuietOutOfLine(int pe);
 
 /// Copies bytes that do not overlap; every element of 1, 2, 4 or 8 bytes that is aligned at both
 /// ends is loaded whole, stored whole, and stored once.
@@ -194,18 +214,22 @@ inline void Copy(void* to, const void* from, std::size_t bytes) {
   CopyElements(to, from, bytes);
 }
 
-/// The peer's copy of what is in reach of plain loads and stores of this thread, as most is; null:
-/// ask out of line.
-inline std::byte* FastPeerPointer(const void* address, std::size_t bytes, int pe) {
-  const HostContext& context = *host_context;
+/// The peer's copy of what is in reach of plain loads and stores of this thread, as most is, by one
+/// of the context's tables; null: ask out of line.
+inline std::byte* FastPointer(const void* address, std::size_t bytes, int pe,
+                              std::byte* const* HostContext::*bases) {
+  const HostContext& context = *host_context_v2;
   const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(address) - context.heap_base;
   // Relaxed: it changes with allocation, and an address of new memory comes by an ordered way.
   const std::uint64_t heap_bytes = __atomic_load_n(&context.heap_bytes, __ATOMIC_RELAXED);
   if (static_cast<std::uint32_t>(pe) < context.n_pes && bytes <= heap_bytes &&
       offset <= heap_bytes - bytes) {
-    if (std::byte* base = context.peer_bases[pe]; base != nullptr) return base + offset;
+    if (std::byte* base = (context.*bases)[pe]; base != nullptr) return base + offset;
   }
   return nullptr;
+}
+inline std::byte* FastPeerPointer(const void* address, std::size_t bytes, int pe) {
+  return FastPointer(address, bytes, pe, &HostContext::near_bases);
 }
 
 template <typename T>
@@ -217,34 +241,42 @@ template <typename T>
 inline T* FastPeerWord(const T* address, int pe) {
   static_assert(kIsWord<T>, "32- and 64-bit integers");
   if (reinterpret_cast<std::uintptr_t>(address) % sizeof(T) != 0) return nullptr;
-  return reinterpret_cast<T*>(FastPeerPointer(address, sizeof(T), pe));
+  return reinterpret_cast<T*>(FastPointer(address, sizeof(T), pe, &HostContext::word_bases));
 }
 
 template <typename T>
 inline T FetchOutOfLine(AtomicOp op, const T* target, T value, T expected, int pe,
                         const char* what) {
   std::uint64_t found = 0;
-  SlowAtomic(op, target, sizeof(T), static_cast<std::uint64_t>(value),
-             static_cast<std::uint64_t>(expected), pe, what, &found);
+  AtomicOutOfLine(op, target, sizeof(T), static_cast<std::uint64_t>(value),
+                  static_cast<std::uint64_t>(expected), pe, what, &found);
   return static_cast<T>(found);
 }
 template <typename T>
 inline int DoOutOfLine(AtomicOp op, const T* target, T value, int pe, const char* what) {
   std::uint64_t found = 0;
-  return SlowAtomic(op, target, sizeof(T), static_cast<std::uint64_t>(value), 0, pe, what, &found);
+  return AtomicOutOfLine(op, target, sizeof(T), static_cast<std::uint64_t>(value), 0, pe, what,
+                         &found);
 }
 
 /// The same for a word of this PE.
 template <typename T>
 inline const T* FastOwnWord(const T* ivar) {
   static_assert(kIsWord<T>, "32- and 64-bit integers");
-  const HostContext& context = *host_context;
+  const HostContext& context = *host_context_v2;
   const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(ivar) - context.heap_base;
   // Relaxed: as in FastPeerPointer(). The heap begins and ends on a page: an aligned word that
   // begins in it is in it.
   const bool is_near =
       offset < __atomic_load_n(&context.heap_bytes, __ATOMIC_RELAXED) && offset % sizeof(T) == 0;
   return is_near ? ivar : nullptr;
+}
+
+/// Whether nothing is out of reach of this thread's loads and stores.
+inline bool FencesSuffice() {
+  // Relaxed: it changes at init and finalize only.
+  const std::uint32_t flags = __atomic_load_n(&host_context_v2->flags, __ATOMIC_RELAXED);
+  return (flags & HostContext::kFencesSuffice) != 0;
 }
 
 constexpr bool IsCmp(Cmp cmp) {
@@ -284,8 +316,8 @@ inline int WaitForWord(const T* ivar, Cmp cmp, T value, T* seen) {
     }
   }
   std::uint64_t bits = 0;
-  const int code = SlowWaitFor(ivar, sizeof(T), std::is_signed_v<T>, cmp,
-                               static_cast<std::uint64_t>(value), &bits);
+  const int code = WaitOutOfLine(ivar, sizeof(T), std::is_signed_v<T>, cmp,
+                                 static_cast<std::uint64_t>(value), &bits);
   *seen = static_cast<T>(bits);
   return code;
 }
@@ -298,7 +330,7 @@ inline int WaitForWord(const T* ivar, Cmp cmp, T value, T* seen) {
 /// not overlap.
 inline int ShmemPutMem(void* dest, const void* source, std::size_t bytes, int pe) {
   std::byte* to = detail::FastPeerPointer(dest, bytes, pe);
-  if (to == nullptr) return detail::SlowPut(dest, source, bytes, pe, "shmem_putmem");
+  if (to == nullptr) return detail::PutOutOfLine(dest, source, bytes, pe, "shmem_putmem");
   detail::Copy(to, source, bytes);
   return 0;
 }
@@ -306,7 +338,7 @@ inline int ShmemPutMem(void* dest, const void* source, std::size_t bytes, int pe
 /// Copies `bytes` from `source` on `pe` to local `dest`.
 inline int ShmemGetMem(void* dest, const void* source, std::size_t bytes, int pe) {
   const std::byte* from = detail::FastPeerPointer(source, bytes, pe);
-  if (from == nullptr) return detail::SlowGet(dest, source, bytes, pe, "shmem_getmem");
+  if (from == nullptr) return detail::GetOutOfLine(dest, source, bytes, pe, "shmem_getmem");
   detail::Copy(dest, from, bytes);
   return 0;
 }
@@ -338,7 +370,7 @@ inline int ShmemP(T* dest, T value, int pe) {
   std::byte* to = detail::FastPeerPointer(dest, sizeof(T), pe);
   if (to == nullptr) {
     const T in_memory = value;  // a copy: the value itself stays in its registers
-    return detail::SlowPut(dest, &in_memory, sizeof(T), pe, "shmem_p");
+    return detail::PutOutOfLine(dest, &in_memory, sizeof(T), pe, "shmem_p");
   }
   detail::StoreValue(to, value);
   return 0;
@@ -352,7 +384,7 @@ inline T ShmemG(const T* source, int pe) {
     return value;
   }
   T in_memory{};  // another one: the value above stays in its registers
-  detail::SlowGet(&in_memory, source, sizeof(T), pe, "shmem_g");
+  detail::GetOutOfLine(&in_memory, source, sizeof(T), pe, "shmem_g");
   return in_memory;
 }
 
@@ -467,13 +499,20 @@ inline int ShmemAtomicInc(T* target, int pe) {
 /// afterwards.
 inline int ShmemFence() {
   std::atomic_thread_fence(std::memory_order_release);
-  return detail::host_context->heap_bytes != 0 ? 0 : detail::SlowOrder("shmem_fence");
+  return detail::FencesSuffice() ? 0 : detail::FenceOutOfLine();
 }
 
 /// Completes: all puts and atomics of this thread are visible to every PE on return.
 inline int ShmemQuiet() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return detail::host_context->heap_bytes != 0 ? 0 : detail::SlowOrder("shmem_quiet");
+  return detail::FencesSuffice() ? 0 : detail::QuietOutOfLine();
+}
+/// The same of those that went to one PE.
+inline int ShmemQuiet(int pe) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Of no PE: the error comes out of line.
+  const bool is_pe = static_cast<std::uint32_t>(pe) < detail::host_context_v2->n_pes;
+  return detail::FencesSuffice() && is_pe ? 0 : detail::QuietOutOfLine(pe);
 }
 
 // ---- signals and waits
@@ -485,7 +524,7 @@ inline int ShmemPutMemSignal(void* dest, const void* source, std::size_t bytes,
   std::uint64_t* word = detail::FastPeerWord(sig_addr, pe);
   std::byte* to = detail::FastPeerPointer(dest, bytes, pe);
   if (word == nullptr || to == nullptr || !detail::IsSignalOp(op))
-    return detail::SlowPutSignal(dest, source, bytes, sig_addr, signal, op, pe);
+    return detail::PutSignalOutOfLine(dest, source, bytes, sig_addr, signal, op, pe);
   detail::Copy(to, source, bytes);
   // Release: pairs with the acquiring load of the waiting PE; the data is written before the signal
   // shows.
@@ -506,7 +545,7 @@ inline int ShmemPutMemSignalNbi(void* dest, const void* source, std::size_t byte
 inline std::uint64_t ShmemSignalFetch(const std::uint64_t* sig_addr) {
   const std::uint64_t* word = detail::FastOwnWord(sig_addr);
   return word != nullptr ? __atomic_load_n(word, __ATOMIC_ACQUIRE)
-                         : detail::SlowRead(sig_addr, sizeof *sig_addr, "shmem_signal_fetch");
+                         : detail::ReadOutOfLine(sig_addr, sizeof *sig_addr, "shmem_signal_fetch");
 }
 
 /// Whether `*ivar cmp value` holds now, on this PE's copy. Acquire where it does. False on error.
@@ -515,8 +554,8 @@ inline bool ShmemTest(const T* ivar, Cmp cmp, T value) {
   const T* word = detail::FastOwnWord(ivar);
   if (word != nullptr && detail::IsCmp(cmp))
     return detail::Holds(__atomic_load_n(word, __ATOMIC_ACQUIRE), cmp, value);
-  return detail::SlowTest(ivar, sizeof(T), std::is_signed_v<T>, cmp,
-                          static_cast<std::uint64_t>(value));
+  return detail::TestOutOfLine(ivar, sizeof(T), std::is_signed_v<T>, cmp,
+                               static_cast<std::uint64_t>(value));
 }
 
 /// Returns 0 once `*ivar cmp value` holds on this PE's copy; kPeerLost if a PE dies or leaves while
