@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 
@@ -59,6 +60,14 @@ struct alignas(kLine) Board::Slot {
   std::atomic<std::uint32_t> sleeps_for;
 };
 
+/// Why a PE is lost, told by the PE whose note it is: once, and never changed.
+struct alignas(kLine) Board::Note {
+  /// 0, or 1 + the PE of the world that is lost. Written last.
+  std::atomic<std::uint32_t> about;
+  std::uint32_t length;
+  char text[kMostReasonBytes];
+};
+
 Result<std::unique_ptr<Board>> Board::Create(DeviceRuntime* runtime, FdExchange* exchange,
                                              int index, int count, bool may_spin,
                                              const Deadline& deadline) {
@@ -81,7 +90,7 @@ std::unique_ptr<Board> Board::Attach(std::shared_ptr<AddressRange> range, int in
 }
 
 std::uint64_t Board::BytesFor(int count) {
-  return sizeof(Shared) + static_cast<std::uint64_t>(count) * sizeof(Slot);
+  return sizeof(Shared) + static_cast<std::uint64_t>(count) * (sizeof(Slot) + sizeof(Note));
 }
 
 Board::Board(std::shared_ptr<AddressRange> range, int index, int count, bool may_spin)
@@ -93,6 +102,11 @@ Board::Board(std::shared_ptr<AddressRange> range, int index, int count, bool may
 
 Board::Slot* Board::slot(int index) const {
   return std::launder(reinterpret_cast<Slot*>(range_->base() + sizeof(Shared))) + index;
+}
+
+/// Behind all slots, so that these stay on few pages.
+Board::Note* Board::note(int index) const {
+  return std::launder(reinterpret_cast<Note*>(slot(count_))) + index;
 }
 
 Status Board::Agree(const Proposal& proposal, std::optional<Dispute>* dispute, bool* news,
@@ -200,15 +214,43 @@ std::vector<int> Board::Missing() const {
   return missing;
 }
 
-void Board::MarkLost(int pe) {
-  std::uint32_t none = 0;
-  shared_->first_lost.compare_exchange_strong(none, static_cast<std::uint32_t>(pe) + 1,
-                                              std::memory_order_acq_rel);
+void Board::TellReason(int pe, std::string_view reason) {
+  Note& mine = *note(index_);
+  const int first = FirstLost();
+  // Relaxed: only threads of this PE write it, and they hold `marking_`.
+  const bool is_free = mine.about.load(std::memory_order_relaxed) == 0;
+  // One note is enough: a PE that is lost later is no PE's first.
+  if (reason.empty() || !is_free || (first >= 0 && first != pe)) return;
+  mine.length = static_cast<std::uint32_t>(reason.copy(mine.text, sizeof(mine.text)));
+  FaultPoint("board: a reason is written");
+  // Release: who finds the note's PE finds the text.
+  mine.about.store(static_cast<std::uint32_t>(pe) + 1, std::memory_order_release);
+}
+
+void Board::MarkLost(int pe, std::string_view reason) {
+  {
+    const std::lock_guard lock(marking_);
+    TellReason(pe, reason);
+    FaultPoint("board: before the mark of a loss");
+    std::uint32_t none = 0;
+    // Release: who sees the mark finds the note.
+    shared_->first_lost.compare_exchange_strong(none, static_cast<std::uint32_t>(pe) + 1,
+                                                std::memory_order_acq_rel);
+  }
   FutexWakeAll(&shared_->epoch);
 }
 
 int Board::FirstLost() const {
   return static_cast<int>(shared_->first_lost.load(std::memory_order_acquire)) - 1;
+}
+
+std::optional<std::string> Board::ReasonOf(int pe) const {
+  for (int i = 0; i < count_; ++i) {
+    const Note& one = *note(i);
+    if (one.about.load(std::memory_order_acquire) != static_cast<std::uint32_t>(pe) + 1) continue;
+    return std::string(one.text, std::min<std::size_t>(one.length, sizeof(one.text)));
+  }
+  return std::nullopt;
 }
 
 const std::uint32_t* Board::first_lost_word() const {

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "node/fd_exchange.hpp"
@@ -36,6 +38,9 @@ struct Proposal {
 /// time.
 class Board {
  public:
+  /// The longest reason of a loss.
+  static constexpr std::size_t kMostReasonBytes = 1016;
+
   /// Outcome of an agreement that failed.
   struct Dispute {
     int index;       ///< PE of the node, by index, that differs from index 0
@@ -67,10 +72,15 @@ class Board {
   /// Agreement on a barrier, on the fast path.
   Status Barrier(std::optional<Dispute>* dispute) { return Agree(Proposal{}, dispute); }
 
-  /// Tells all PEs of the node that PE `pe` of the world is lost. Thread-safe.
-  void MarkLost(int pe);
+  /// Tells all PEs of the node that PE `pe` of the world is lost, and why. Thread-safe. Nobody
+  /// waits for a caller that dies in the middle.
+  /// @param reason  cut to `kMostReasonBytes`; empty: not known here
+  void MarkLost(int pe, std::string_view reason = {});
   /// The PE marked lost first; -1 while none is. Thread-safe, one load.
   int FirstLost() const;
+  /// Why PE `pe` of the world is lost, as a PE of the node has told with its mark. Whoever sees the
+  /// mark finds the reason, if it came with one. Thread-safe.
+  std::optional<std::string> ReasonOf(int pe) const;
   /// The word behind it: 0, or 1 + that PE. For kernels to look at, as long as the board lives.
   const std::uint32_t* first_lost_word() const;
 
@@ -85,10 +95,13 @@ class Board {
  private:
   struct Shared;
   struct Slot;
+  struct Note;
 
   Board(std::shared_ptr<AddressRange> range, int index, int count, bool may_spin);
 
   Slot* slot(int index) const;
+  Note* note(int index) const;
+  void TellReason(int pe, std::string_view reason);
   void Release(std::uint32_t epoch);
   std::uint32_t Judge(std::uint32_t epoch) const;
   bool IsReleased(std::uint32_t epoch) const;
@@ -105,6 +118,7 @@ class Board {
   std::chrono::nanoseconds longest_sleep_ = std::chrono::milliseconds(100);
   std::uint32_t epoch_ = 0;
   bool slot_is_barrier_[2] = {true, true};  ///< what our slot holds, by parity of the epoch
+  std::mutex marking_;                      ///< of the threads of this PE that tell a loss
 };
 
 }  // namespace mori::shmem

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/deadline.hpp"
 #include "base/log.hpp"
 
 namespace mori::shmem {
@@ -9,8 +10,11 @@ namespace {
 
 /// As many PEs as a line has room for.
 constexpr std::size_t kMostNames = 8;
-/// The mark of a loss is seen at once, the news of its reason takes another way.
+/// A mark of a loss may have come without its reason, which then travels through the bootstrap, or
+/// never comes.
 constexpr std::chrono::seconds kNewsDelay{2};
+/// How often the board is looked at meanwhile: nobody is woken by it.
+constexpr std::chrono::milliseconds kNextLook{10};
 
 }  // namespace
 
@@ -20,12 +24,17 @@ void PeerWatch::NoteLoss(const Bootstrap::Loss& loss) {
     reasons_.emplace(loss.rank, loss.reason);
   }
   changed_.notify_all();
-  parts_.board->MarkLost(loss.rank);
+  parts_.board->MarkLost(loss.rank, loss.reason);
 }
 
 std::string PeerWatch::ReasonFor(int pe) const {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kNewsDelay, [&] { return reasons_.contains(pe); });
+  const Deadline end = Deadline::After(kNewsDelay);
+  while (!reasons_.contains(pe)) {
+    if (auto told = parts_.board->ReasonOf(pe)) return reasons_.emplace(pe, *told).first->second;
+    if (end.Expired()) break;
+    changed_.wait_for(lock, kNextLook);
+  }
   return reasons_.emplace(pe, "another PE saw its connection close").first->second;
 }
 

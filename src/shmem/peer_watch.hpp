@@ -28,10 +28,11 @@ class PeerWatch {
 
   explicit PeerWatch(Parts parts) : parts_(std::move(parts)) {}
 
-  /// Marks a PE as lost on all PEs. `loss.reason` is for sentences of this PE.
+  /// Marks a PE as lost on all PEs of the node, with the reason.
   void NoteLoss(const Bootstrap::Loss& loss);
   /// Success while no PE is lost; otherwise kPeerLost with the first one, and why. One load while
-  /// all are there; after a loss it may wait a little for the news of why.
+  /// all are there; after a loss that was marked without a reason it may wait a little for the news
+  /// of why.
   Status Health() const;
   /// That `pe` is lost, and why.
   Status Lost(int pe) const;

@@ -189,6 +189,38 @@ TEST(Board, TheFirstLossStays) {
   }
 }
 
+TEST(Board, AReasonIsReadOnAllPes) {
+  const auto boards = MakeBoards(3);
+  EXPECT_EQ(boards[0]->ReasonOf(7), std::nullopt);
+  boards[2]->MarkLost(7, "its connection closed");
+  for (const auto& board : boards) {
+    EXPECT_EQ(board->ReasonOf(7), "its connection closed");
+    EXPECT_EQ(board->ReasonOf(0), std::nullopt);
+    EXPECT_EQ(board->ReasonOf(2), std::nullopt);
+  }
+  boards[2]->MarkLost(0, "it gave up");  // is nobody's first loss
+  boards[2]->MarkLost(7, "it gave up");
+  EXPECT_EQ(boards[1]->ReasonOf(7), "its connection closed");
+  EXPECT_EQ(boards[1]->FirstLost(), 7);
+}
+
+TEST(Board, AReasonMayComeBehindAMarkWithoutOne) {
+  const auto boards = MakeBoards(2);
+  boards[0]->MarkLost(4);
+  boards[1]->MarkLost(3, "of no interest: PE 4 was lost before");
+  EXPECT_EQ(boards[0]->ReasonOf(3), std::nullopt);
+  boards[1]->MarkLost(4, "it gave up");
+  EXPECT_EQ(boards[0]->ReasonOf(4), "it gave up");
+}
+
+TEST(Board, ALongReasonIsCut) {
+  constexpr int kCount = 5;
+  const auto boards = MakeBoardsOfOneMapping(kCount);
+  const std::string longest(Board::kMostReasonBytes, 'x');
+  boards[kCount - 1]->MarkLost(1, longest + "y");
+  EXPECT_EQ(boards[0]->ReasonOf(1), longest);
+}
+
 /// What the fault hook below does at its point, once.
 const char* board_point = nullptr;
 std::function<void()> at_board_point;
@@ -220,6 +252,31 @@ TEST_F(BoardAtAPoint, AnAgreementThatIsCompleteCountsDespiteALaterLoss) {
   const Status status = boards[0]->Barrier(&dispute);
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(boards[0]->Barrier(&dispute).code(), ErrorCode::kPeerLost);
+}
+
+TEST_F(BoardAtAPoint, WhoSeesAMarkFindsItsReason) {
+  const auto boards = MakeBoards(2);
+  CallAt("board: before the mark of a loss", [&] {
+    EXPECT_EQ(boards[0]->ReasonOf(3), "it gave up");
+    EXPECT_EQ(boards[0]->FirstLost(), -1);
+  });
+  boards[1]->MarkLost(3, "it gave up");
+  EXPECT_EQ(board_point, nullptr);
+  EXPECT_EQ(boards[0]->FirstLost(), 3);
+}
+
+TEST_F(BoardAtAPoint, AReasonThatIsBeingWrittenIsNone) {
+  const auto boards = MakeBoards(2);
+  // As if the writer died there, and another PE saw the loss.
+  CallAt("board: a reason is written", [&] {
+    EXPECT_EQ(boards[0]->FirstLost(), -1);
+    boards[0]->MarkLost(3);
+    EXPECT_EQ(boards[0]->FirstLost(), 3);
+    EXPECT_EQ(boards[0]->ReasonOf(3), std::nullopt);
+  });
+  boards[1]->MarkLost(3, "it gave up");
+  EXPECT_EQ(board_point, nullptr);
+  EXPECT_EQ(boards[0]->ReasonOf(3), "it gave up");
 }
 
 /// The state of a thread, as the kernel has it: 'S' while it sleeps.

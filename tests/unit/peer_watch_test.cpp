@@ -25,14 +25,22 @@ class PeerWatchTest : public ::testing::Test {
     auto reserved = runtime.Reserve(bytes, page);
     EXPECT_TRUE(memory.ok() && reserved.ok() && (*reserved)->Map(0, **memory).ok());
     const std::shared_ptr<AddressRange> range = std::move(*reserved);
-    PeerWatch::Parts parts;
     for (int index = 0; index < kCount; ++index) {
       boards_.push_back(Board::Attach(range, index, kCount, false));
+    }
+    watch_ = WatchOf(0);
+  }
+
+  /// That of a PE, which nobody has told anything by another way than the board.
+  std::unique_ptr<PeerWatch> WatchOf(int pe) {
+    PeerWatch::Parts parts;
+    for (int index = 0; index < kCount; ++index) {
       parts.names.push_back(fmt::format("PE {} (host h, process {})", index, 100 + index));
       parts.node_pes.push_back(index);
     }
-    parts.board = boards_[0].get();
-    watch_ = std::make_unique<PeerWatch>(std::move(parts));
+    parts.board = boards_[static_cast<std::size_t>(pe)].get();
+    parts.my_pe = pe;
+    return std::make_unique<PeerWatch>(std::move(parts));
   }
 
   static constexpr int kCount = 12;
@@ -61,6 +69,29 @@ TEST_F(PeerWatchTest, TheReasonMayComeAfterTheMark) {
   EXPECT_EQ(watch_->Health().message(),
             "PE 4 (host h, process 104) is lost: it gave up: no memory");
   news.join();
+}
+
+TEST_F(PeerWatchTest, TheReasonComesWithTheMarkOfAnotherPe) {
+  WatchOf(7)->NoteLoss({7, "it gave up: no memory"});
+  EXPECT_EQ(watch_->Health().message(),
+            "PE 7 (host h, process 107) is lost: it gave up: no memory");
+  EXPECT_EQ(watch_->LateOrLost(), std::vector<int>{7});
+}
+
+TEST_F(PeerWatchTest, ALossOfAPeWithoutASlotOnThisBoardHasItsReasonToo) {
+  // The boards are those of a node; PE 11 may be on another one.
+  PeerWatch::Parts parts{boards_[1].get(), 4, std::vector<std::string>(12, "PE x"), {2, 4}, {}};
+  PeerWatch(std::move(parts)).NoteLoss({11, "its connection closed"});
+  EXPECT_EQ(watch_->Health().message(),
+            "PE 11 (host h, process 111) is lost: its connection closed");
+}
+
+TEST_F(PeerWatchTest, AReasonMayStandOnTheBoardAfterTheMark) {
+  boards_[7]->MarkLost(4);
+  std::thread other([&] { WatchOf(5)->NoteLoss({4, "it gave up: no memory"}); });
+  EXPECT_EQ(watch_->Health().message(),
+            "PE 4 (host h, process 104) is lost: it gave up: no memory");
+  other.join();
 }
 
 TEST_F(PeerWatchTest, ALossWhoseNewsNeverComesIsOneToo) {
