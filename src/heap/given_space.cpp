@@ -8,6 +8,8 @@ namespace mori::shmem {
 
 Status GivenSpace::Add(const std::vector<Piece>& pieces, HeapType type, const Deadline& deadline) {
   if (pieces.empty()) return Status();
+  if (remote_ != nullptr)
+    return Error(ErrorCode::kUnsupported, "memory that is shared by IPC handle has no network yet");
   if (pieces != std::vector<Piece>{{0, bytes_}} || base() != nullptr) {
     return Error(ErrorCode::kUnsupported, "memory at given addresses cannot come in pieces");
   }

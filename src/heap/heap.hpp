@@ -18,8 +18,9 @@ namespace mori::shmem {
 
 /// The heap of one PE, and its view of the others'. Allocation is deterministic: PEs that make the
 /// same calls in the same order get the same offsets, so they need to agree on the arguments only.
-/// Allocate and free are collective. Calls come one at a time, except `Translate()`, `OffsetOf()`,
-/// `BlockBytes()`, `Stats()` and `Retain()`, which are safe from any thread at any time.
+/// Allocate and free are collective. Calls come one at a time, except `Translate()`, `Covers()`,
+/// `Remote()`, `OffsetOf()`, `BlockBytes()`, `Stats()` and `Retain()`, which are safe from any
+/// thread at any time.
 class Heap {
  public:
   virtual ~Heap() = default;
@@ -54,6 +55,11 @@ class Heap {
   /// Where `pe`'s copy of [address, address + bytes) is reached from here; null if it is not, or is
   /// no symmetric range, or has no memory behind it.
   virtual std::byte* Translate(const void* address, std::uint64_t bytes, int pe) const = 0;
+  /// Whether memory is behind all of [address, address + bytes), on every PE.
+  virtual bool Covers(const void* address, std::uint64_t bytes) const = 0;
+  /// Where the network finds `pe`'s copy of what is at `address`, and how much of it in one piece;
+  /// nothing without a network, or where no memory is.
+  virtual std::optional<RemotePieces::Stretch> Remote(const void* address, int pe) const = 0;
   /// Offset that means the same on every PE; nothing for an address outside this PE's heap.
   virtual std::optional<std::uint64_t> OffsetOf(const void* address) const = 0;
 

@@ -97,11 +97,17 @@ Status MappedSpace::AddInBatches(std::span<const Piece> pieces, HeapType type,
     outcome = theirs.ok() ? Map(these, mine, *theirs) : theirs.status();
   }  // the mapping keeps the memory
   FaultPoint("heap: memory mapped");
+  if (remote_ != nullptr) {
+    MORI_RETURN_IF_ERROR(parts_.agree(outcome));
+    outcome = remote_->Add(base(), pieces, deadline);
+    if (IsFatal(outcome)) return outcome;
+  }
   return parts_.agree(outcome);
 }
 
 Status MappedSpace::Remove(const std::vector<Piece>& pieces) {
   Status outcome;
+  if (remote_ != nullptr) remote_->Remove(pieces);
   const bool has_views = range_.use_count() > 1;
   for (const Piece& piece : pieces) {
     for (std::size_t pe = 0; pe < bases_.size(); ++pe) {

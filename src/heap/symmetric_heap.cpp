@@ -100,11 +100,21 @@ Status SymmetricHeap::NoBlock(const void* address, std::uint64_t offset) const {
 
 std::byte* SymmetricHeap::Translate(const void* address, std::uint64_t bytes, int pe) const {
   std::byte* base = space_->peer_bases()[pe];
+  if (base == nullptr || !Covers(address, bytes)) return nullptr;
+  return base + *OffsetOf(address);
+}
+
+bool SymmetricHeap::Covers(const void* address, std::uint64_t bytes) const {
   const auto offset = OffsetOf(address);
-  if (base == nullptr || !offset) return nullptr;
+  if (!offset) return false;
   const std::lock_guard lock(mutex_);
-  const Piece range{*offset, std::max<std::uint64_t>(bytes, 1)};
-  return backing_->Covers(range) ? base + *offset : nullptr;
+  return backing_->Covers({*offset, std::max<std::uint64_t>(bytes, 1)});
+}
+
+std::optional<RemotePieces::Stretch> SymmetricHeap::Remote(const void* address, int pe) const {
+  const auto offset = OffsetOf(address);
+  const RemotePieces* const remote = space_->remote();
+  return remote != nullptr && offset ? remote->At(pe, *offset) : std::nullopt;
 }
 
 std::optional<std::uint64_t> SymmetricHeap::OffsetOf(const void* address) const {

@@ -34,6 +34,8 @@ class SymmetricHeap final : public Heap {
   Result<std::byte*> Allocate(std::uint64_t bytes, std::uint64_t alignment, HeapType type) override;
   Result<Freed> Free(const void* address) override;
   std::byte* Translate(const void* address, std::uint64_t bytes, int pe) const override;
+  bool Covers(const void* address, std::uint64_t bytes) const override;
+  std::optional<RemotePieces::Stretch> Remote(const void* address, int pe) const override;
   std::optional<std::uint64_t> OffsetOf(const void* address) const override;
   std::uint64_t BlockBytes(const void* address) const override;
   void ReleasePeers() override { space_->ReleasePeers(); }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "heap/backing.hpp"
+#include "heap/remote_pieces.hpp"
 #include "runtime/device_runtime.hpp"
 #include "transport/transport.hpp"
 
@@ -23,6 +24,9 @@ struct SpaceParts {
   /// Collective: success if every PE passes success, otherwise the same failure for all, which
   /// names the PE. Orders what the PEs did before it ahead of what they do after.
   std::function<Status(const Status& mine)> agree;
+  /// The network to PEs that `transport` does not reach; null if it reaches all.
+  RemoteTransport* network = nullptr;
+  Bootstrap* bootstrap = nullptr;  ///< needed with a network
 };
 
 /// An offset means the same in every PE's heap.
@@ -54,6 +58,8 @@ class SymmetricSpace {
   virtual std::shared_ptr<const void> Retain(const void* address) const = 0;
 
   std::byte* base() const { return bases_[pe_]; }
+  /// Where the network finds memory of the heaps; null without a network.
+  const RemotePieces* remote() const { return remote_.get(); }
   /// By PE, null where not reached. Addresses are there once memory has been added.
   std::byte* const* peer_bases() const { return bases_.data(); }
 
@@ -61,7 +67,10 @@ class SymmetricSpace {
   explicit SymmetricSpace(const SpaceParts& parts)
       : parts_(parts),
         pe_(static_cast<std::size_t>(parts.pe)),
-        bases_(static_cast<std::size_t>(parts.world_size), nullptr) {}
+        bases_(static_cast<std::size_t>(parts.world_size), nullptr) {
+    if (parts.network != nullptr)
+      remote_ = std::make_unique<RemotePieces>(parts.network, parts.bootstrap);
+  }
 
   /// After these the PEs are out of step with each other; after other errors they are not.
   static bool IsFatal(const Status& status) {
@@ -71,6 +80,7 @@ class SymmetricSpace {
   const SpaceParts parts_;
   const std::size_t pe_;
   std::vector<std::byte*> bases_;
+  std::unique_ptr<RemotePieces> remote_;
 };
 
 }  // namespace mori::shmem

@@ -65,7 +65,7 @@ def test_right_direction_passes(tmp_path: Path, path: str, include: str) -> None
         ("src/base/log.cpp", '"mori/shmem/shmem_api.hpp"', "base may not include shmem_api"),
         ("src/bootstrap/x.cpp", '"runtime/host/host_runtime.hpp"', "may not include runtime"),
         ("src/node/board.cpp", '"transport/transport.hpp"', "node may not include transport"),
-        ("src/heap/heap.cpp", '"transport/selector.hpp"', "transport.hpp only"),
+        ("src/heap/heap.cpp", '"transport/selector.hpp"', "remote.hpp only"),
         ("src/shmem/world.cpp", '"runtime/host/host_runtime.hpp"', "internal to runtime"),
         ("src/heap/heap.cpp", "<cuda_runtime.h>", "only for src/runtime/cuda/"),
         ("src/transport/verbs.cpp", "<infiniband/verbs.h>", "only for src/transport/rdma/"),
