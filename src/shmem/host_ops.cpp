@@ -2,6 +2,7 @@
 #include "mori/shmem/host_ops.hpp"
 
 #include "shmem/edge.hpp"
+#include "shmem/operations.hpp"
 #include "shmem/symmetric_address.hpp"
 #include "shmem/wait.hpp"
 
@@ -19,36 +20,6 @@ Result<T> Read(const World& world, const T* word) {
   T value{};
   MORI_RETURN_IF_ERROR(world.runtime().Copy(&value, word, sizeof value));
   return value;
-}
-
-/// On a word of the host's, with the order that the inline atomics have.
-template <typename T>
-T HostAtomic(detail::AtomicOp op, T* word, T value, T expected) {
-  using detail::AtomicOp;
-  switch (op) {
-    case AtomicOp::kFetch: return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-    case AtomicOp::kSet: __atomic_store_n(word, value, __ATOMIC_RELEASE); return T{};
-    case AtomicOp::kFetchAdd: return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
-    case AtomicOp::kFetchAnd: return __atomic_fetch_and(word, value, __ATOMIC_ACQ_REL);
-    case AtomicOp::kFetchOr: return __atomic_fetch_or(word, value, __ATOMIC_ACQ_REL);
-    case AtomicOp::kFetchXor: return __atomic_fetch_xor(word, value, __ATOMIC_ACQ_REL);
-    case AtomicOp::kSwap: return __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL);
-    case AtomicOp::kCompareSwap: break;
-  }
-  __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-  return expected;
-}
-
-Result<std::uint64_t> DoAtomic(const World& world, detail::AtomicOp op, std::byte* word, int bytes,
-                               std::uint64_t value, std::uint64_t expected) {
-  if (!world.runtime().IsHostMemory()) {
-    MORI_ASSIGN_OR_RETURN(Streams * streams, world.streams());
-    return streams->Atomic(op, bytes, word, value, expected);
-  }
-  if (bytes == 8) return HostAtomic(op, reinterpret_cast<std::uint64_t*>(word), value, expected);
-  return std::uint64_t{HostAtomic(op, reinterpret_cast<std::uint32_t*>(word),
-                                  static_cast<std::uint32_t>(value),
-                                  static_cast<std::uint32_t>(expected))};
 }
 
 /// Returns once the word compares as wanted, with the value that did in `*seen`.
@@ -106,17 +77,13 @@ std::byte* MappedPointer(const void* address, std::size_t bytes, int pe, const c
 }
 
 int PutOutOfLine(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
-  return OnWorld(what, [&](const World& world) -> Status {
-    MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
-    return After(world, world.runtime().Copy(to, source, bytes));
-  });
+  return OnWorld(
+      what, [&](const World& world) { return After(world, Put(world, dest, source, bytes, pe)); });
 }
 
 int GetOutOfLine(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
-  return OnWorld(what, [&](const World& world) -> Status {
-    MORI_ASSIGN_OR_RETURN(const std::byte* from, FindMapped(world, source, bytes, pe));
-    return After(world, world.runtime().Copy(dest, from, bytes));
-  });
+  return OnWorld(
+      what, [&](const World& world) { return After(world, Get(world, dest, source, bytes, pe)); });
 }
 
 int WaitOutOfLine(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value,
@@ -157,30 +124,27 @@ std::uint64_t ReadOutOfLine(const void* ivar, int bytes, const char* what) {
 }
 
 int FenceOutOfLine() {
-  return OnWorld("shmem_fence", [](const World& world) { return world.Fault(); });
+  return OnWorld("shmem_fence",
+                 [](const World& world) { return After(world, FenceNetwork(world)); });
 }
 
 int QuietOutOfLine() {
-  return OnWorld("shmem_quiet", [](const World& world) { return world.Fault(); });
+  return OnWorld("shmem_quiet",
+                 [](const World& world) { return After(world, QuietNetwork(world)); });
 }
 
 int QuietOutOfLine(int pe) {
   return OnWorld("shmem_quiet", [&](const World& world) -> Status {
     MORI_RETURN_IF_ERROR(CheckPe(world, pe));
-    return world.Fault();
+    return After(world, QuietNetwork(world, pe));
   });
 }
 
 int AtomicOutOfLine(AtomicOp op, const void* address, int bytes, std::uint64_t value,
                     std::uint64_t expected, int pe, const char* what, std::uint64_t* found) {
   *found = 0;
-  const auto width = static_cast<std::uint64_t>(bytes);
   return OnWorld(what, [&](const World& world) -> Status {
-    MORI_RETURN_IF_ERROR(shmem::CheckWord(address, width));
-    MORI_ASSIGN_OR_RETURN(std::byte * word, FindMapped(world, address, width, pe));
-    if (op != AtomicOp::kFetch && op != AtomicOp::kSet)
-      MORI_RETURN_IF_ERROR(world.CheckAtomicsOf(pe));
-    MORI_ASSIGN_OR_RETURN(*found, DoAtomic(world, op, word, bytes, value, expected));
+    MORI_ASSIGN_OR_RETURN(*found, Atomic(world, op, address, bytes, value, expected, pe));
     return After(world, Status());
   });
 }
@@ -189,22 +153,14 @@ int CheckWord(const void* address, int bytes, int pe, const char* what) {
   const auto width = static_cast<std::uint64_t>(bytes);
   return OnWorld(what, [&](const World& world) -> Status {
     MORI_RETURN_IF_ERROR(shmem::CheckWord(address, width));
-    return FindMapped(world, address, width, pe).status();
+    return Locate(world, address, width, pe).status();
   });
 }
 
 int PutSignalOutOfLine(void* dest, const void* source, std::size_t bytes, std::uint64_t* sig_addr,
                        std::uint64_t signal, SignalOp op, int pe) {
-  return OnWorld("shmem_putmem_signal", [&](const World& world) -> Status {
-    MORI_RETURN_IF_ERROR(CheckSignalOp(op));
-    MORI_RETURN_IF_ERROR(shmem::CheckWord(sig_addr, sizeof signal));
-    if (op == SignalOp::kAdd) MORI_RETURN_IF_ERROR(world.CheckAtomicsOf(pe));
-    MORI_ASSIGN_OR_RETURN(std::byte * word, FindMapped(world, sig_addr, sizeof signal, pe));
-    MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
-    MORI_RETURN_IF_ERROR(world.runtime().Copy(to, source, bytes));
-    return After(world, DoAtomic(world, op == SignalOp::kSet ? AtomicOp::kSet : AtomicOp::kFetchAdd,
-                                 word, sizeof signal, signal, 0)
-                            .status());
+  return OnWorld("shmem_putmem_signal", [&](const World& world) {
+    return After(world, PutSignal(world, dest, source, bytes, sig_addr, signal, op, pe));
   });
 }
 

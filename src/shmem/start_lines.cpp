@@ -50,7 +50,8 @@ void LogStart(const StartedWorld& world) {
   const std::string backend = BackendText(world);
   if (world.pe == 0) {
     LogDepartures(world);
-    LogInfo("ready: {} PE{}, {}, {} each", world.n_pes, world.n_pes == 1 ? "" : "s", backend,
+    LogInfo("ready: {} PE{}{}, {}, {} each", world.n_pes, world.n_pes == 1 ? "" : "s",
+            world.n_nodes == 1 ? "" : fmt::format(" on {} nodes", world.n_nodes), backend,
             HeapText(world));
   }
   LogDebug("ready: {}, {} at {}, {} PE{} on this node", backend, HeapText(world),

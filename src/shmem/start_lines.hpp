@@ -17,6 +17,7 @@ struct StartedWorld {
   int pe;
   int n_pes;
   std::size_t node_pes;  ///< PEs on this PE's node, with it
+  int n_nodes;
 };
 
 /// One line for the world at INFO, by PE 0; before it, what was chosen otherwise than a variable

@@ -10,8 +10,17 @@ Status CheckPe(const World& world, int pe) {
 
 Result<std::byte*> FindMapped(const World& world, const void* address, std::uint64_t bytes,
                               int pe) {
+  MORI_ASSIGN_OR_RETURN(const Location location, Locate(world, address, bytes, pe));
+  if (location.near != nullptr) return location.near;
+  return Error(ErrorCode::kUnsupported,
+               "PE {} is reached over the network, not by load and store: put to it or get from it",
+               pe);
+}
+
+Result<Location> Locate(const World& world, const void* address, std::uint64_t bytes, int pe) {
   MORI_RETURN_IF_ERROR(CheckPe(world, pe));
-  if (std::byte* pointer = world.heap().Translate(address, bytes, pe)) return pointer;
+  if (std::byte* pointer = world.heap().Translate(address, bytes, pe)) return Location{pointer};
+  if (world.IsRemote(pe) && world.heap().Covers(address, bytes)) return Location{};
   const auto offset = world.heap().OffsetOf(address);
   if (!offset) {
     return Error(ErrorCode::kInvalidArgument, "{} is no symmetric address: the heap is [{}, +{})",

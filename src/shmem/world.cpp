@@ -8,43 +8,16 @@
 #include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "base/machine.hpp"
-#include "bootstrap/rendezvous_messages.hpp"
 #include "bootstrap/socket_bootstrap.hpp"
 #include "shmem/start_lines.hpp"
 #include "shmem/wait.hpp"
+#include "transport/factory.hpp"
 
 namespace mori::shmem {
 namespace {
 
 /// How long what is left of a world waits for its device.
 constexpr std::chrono::milliseconds kPatienceAtEnd{1000};
-
-/// Of a free, in place of `third`: a stream of the PE is not done, so that nobody may free.
-constexpr std::uint64_t kInUse = 2;
-
-std::string DescribeProposal(const Proposal& proposal) {
-  switch (proposal.call) {
-    case Proposal::Call::kBarrier: return "barrier_all()";
-    case Proposal::Call::kMalloc:
-      return fmt::format("an allocation of {} bytes, alignment {}, flags {:#x}", proposal.first,
-                         proposal.second, proposal.third);
-    case Proposal::Call::kOutcome: return "the end of an exchange of memory";
-    case Proposal::Call::kFinalize: return "finalize()";
-    case Proposal::Call::kFree:
-      if (proposal.third == 1) return "a free of null";
-      return proposal.second == 0
-                 ? "a free of an address outside its heap"
-                 : fmt::format("a free of heap offset {:#x}{}", proposal.first,
-                               proposal.third == kInUse ? ", which its streams still use" : "");
-  }
-  return "another call";
-}
-
-std::string PeList(const std::vector<int>& pes) {
-  std::string text;
-  for (const int pe : pes) text += fmt::format("{}{}", text.empty() ? "" : ",", pe);
-  return text;
-}
 
 std::uint64_t NextWorldId() {
   static std::atomic<std::uint64_t> next{1};
@@ -146,17 +119,13 @@ Status World::Build(const Deadline& deadline) {
   MORI_RETURN_IF_ERROR(ExchangeInfo(listener.token(), deadline));
   FaultPoint("init: information exchanged");
   LogDebug("init: node {} has PEs {}", pes_[static_cast<std::size_t>(rank_)].node_id,
-           PeList(node_pes_));
+           PeList(topology_.PesAround(rank_)));
   MORI_RETURN_IF_ERROR(CheckSettings(pes_));
-  std::vector<Peer> peers;
-  for (const PeInfo& info : pes_) peers.push_back({info.pe, info.node_id, info.host});
-  MORI_ASSIGN_OR_RETURN(reach_, SelectReach(config_, rank_, peers));
+  routes_ = ChooseRoutes(config_, topology_, rank_);
   MORI_RETURN_IF_ERROR(CheckLinks());
-  // The board agrees for the world: a second node would need an agreement between boards.
-  if (static_cast<int>(node_pes_.size()) != size_)
-    return Error(ErrorCode::kUnsupported, "only {} of {} PEs are on this node", node_pes_.size(),
-                 size_);
-  MORI_RETURN_IF_ERROR(ShareMemory(std::move(listener), deadline));
+  MORI_RETURN_IF_ERROR(ShareNode(std::move(listener), deadline));
+  MORI_RETURN_IF_ERROR(OpenNetwork(deadline));
+  MORI_RETURN_IF_ERROR(ShareMemory(deadline));
   FaultPoint("init: memory shared");
   auto all_done = bootstrap_->AllGather({}, deadline);
   FaultPoint("init: done");
@@ -179,37 +148,74 @@ Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadl
   MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(EncodePeInfo(mine), deadline));
   for (int pe = 0; pe < size_; ++pe) {
     MORI_ASSIGN_OR_RETURN(PeInfo info, DecodePeInfo(pe, messages[static_cast<std::size_t>(pe)]));
-    if (info.node_id == mine.node_id) node_pes_.push_back(pe);
     pes_.push_back(std::move(info));
   }
+  std::vector<std::string> node_ids;
+  for (const PeInfo& info : pes_) node_ids.push_back(info.node_id);
+  topology_ = Topology::Of(node_ids);
   return Status();
 }
 
-Status World::ShareMemory(FdListener listener, const Deadline& deadline) {
-  const auto self = std::find(node_pes_.begin(), node_pes_.end(), rank_);
-  const int index = static_cast<int>(self - node_pes_.begin());
-  const int count = static_cast<int>(node_pes_.size());
-  const auto first = static_cast<std::size_t>(node_pes_.front());
+Status World::ShareNode(FdListener listener, const Deadline& deadline) {
+  const std::vector<int>& node_pes = topology_.PesAround(rank_);
+  const int index = topology_.IndexOf(rank_);
+  const int count = static_cast<int>(node_pes.size());
+  const auto first = static_cast<std::size_t>(node_pes.front());
   MORI_ASSIGN_OR_RETURN(fd_exchange_,
                         FdExchange::Connect(bootstrap_.get(), index, count, std::move(listener),
                                             pes_[first].token, deadline));
   FaultPoint("init: descriptors connected");
   std::vector<CpuMask> cpus;
-  for (const int pe : node_pes_) cpus.push_back(pes_[static_cast<std::size_t>(pe)].cpus);
+  for (const int pe : node_pes) cpus.push_back(pes_[static_cast<std::size_t>(pe)].cpus);
   MORI_ASSIGN_OR_RETURN(board_, Board::Create(host_runtime_.get(), fd_exchange_.get(), index, count,
                                               EachHasACpu(cpus), deadline));
   std::vector<std::string> names;
   for (const PeInfo& info : pes_) names.push_back(NameOf(info));
   peers_ = std::make_unique<PeerWatch>(
-      PeerWatch::Parts{board_.get(), rank_, std::move(names), node_pes_, config_.wait_timeout});
+      PeerWatch::Parts{board_.get(), rank_, std::move(names), node_pes, config_.wait_timeout});
   bootstrap_->Observe([this](const Bootstrap::Loss& loss) { peers_->NoteLoss(loss); });
   runtime_->SetPatience([this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); });
   FaultPoint("init: board shared");
   LogDebug("init: descriptors and board are shared with {} PE{} of the node", count,
            count == 1 ? "" : "s");
-  p2p_ = MakeP2pTransport(runtime_.get(), fd_exchange_.get(), node_pes_, rank_, size_);
-  const auto agree = [this](const Status& mine) { return AgreeOnOutcome(mine); };
-  const SpaceParts parts{runtime_.get(), p2p_.get(), rank_, size_, agree};
+  group_.emplace(Group::Parts{&topology_, board_.get(), bootstrap_.get(), peers_.get(), rank_,
+                              Budget{config_.wait_timeout}, config_.bootstrap_timeout});
+  return Status();
+}
+
+Status World::OpenNetwork(const Deadline& deadline) {
+  if (!NeedsNetwork(config_, topology_)) return Status();
+  Result<std::unique_ptr<RemoteTransport>> opened =
+      Error(ErrorCode::kUnsupported, "the {} backend has no network yet: {}",
+            BackendName(runtime_->backend()), "MORI_SHMEM_BACKEND=host takes the CPU's memory");
+  if (runtime_->IsHostMemory()) {
+    RemoteParts parts;
+    parts.self = rank_;
+    parts.n_pes = size_;
+    parts.may_spin = board_->may_spin();
+    parts.on_loss = [this](int pe, const std::string& why) { peers_->NoteLoss({pe, why}); };
+    parts.keeps_waiting = [this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); };
+    opened = MakeRemoteTransport(config_, std::move(parts));
+  }
+  MORI_RETURN_IF_ERROR(group_->AgreeOnOutcome(opened.status()));
+  network_ = std::move(*opened);
+  MORI_ASSIGN_OR_RETURN(auto addresses, bootstrap_->AllGather(network_->Address(), deadline));
+  for (int pe = 0; pe < size_; ++pe) {
+    if (!IsRemote(pe)) addresses[static_cast<std::size_t>(pe)].clear();
+  }
+  LogDebug("init: network: {}", network_->Describe());
+  return group_->AgreeOnOutcome(network_->Connect(addresses, deadline));
+}
+
+Status World::ShareMemory(const Deadline& deadline) {
+  std::vector<int> near_pes;
+  for (int pe = 0; pe < size_; ++pe) {
+    if (!IsRemote(pe)) near_pes.push_back(pe);
+  }
+  p2p_ = MakeP2pTransport(runtime_.get(), fd_exchange_.get(), near_pes, rank_, size_);
+  const auto agree = [this](const Status& mine) { return group_->AgreeOnOutcome(mine); };
+  const SpaceParts parts{runtime_.get(), p2p_.get(),     rank_,           size_,
+                         agree,          network_.get(), bootstrap_.get()};
   MORI_ASSIGN_OR_RETURN(heap_, MakeHeap(config_, parts));
   LogDebug("init: {} heap: {}", HeapModeName(heap_->mode()), heap_->Describe());
   if (!runtime_->IsHostMemory()) {
@@ -282,9 +288,10 @@ void World::Publish() {
   PublishSpan();
   context.my_pe = static_cast<std::uint32_t>(rank_);
   // A heap on a device has kernels whose faults each call asks for.
-  if (runtime_->IsHostMemory()) context.flags = HostContext::kFencesSuffice;
+  if (runtime_->IsHostMemory() && network_ == nullptr) context.flags = HostContext::kFencesSuffice;
   context.n_pes = static_cast<std::uint32_t>(size_);
-  LogStart({&config_, runtime_.get(), heap_.get(), rank_, size_, node_pes_.size()});
+  LogStart({&config_, runtime_.get(), heap_.get(), rank_, size_, topology_.PesAround(rank_).size(),
+            topology_.n_nodes()});
 }
 
 Status World::KeepsWaiting(std::chrono::milliseconds so_far) const {
@@ -303,39 +310,10 @@ Status World::Fault() const {
   return is_lost ? LostInKernel(*fault, peers_->Lost(fault->pe)) : DescribeFault(*fault);
 }
 
-Status World::Dispute(const Board::Dispute& dispute, const char* call) const {
-  return Error(ErrorCode::kMismatch,
-               "PEs disagree in a collective call, {} here: PE {} made {}, PE {} made {}", call,
-               node_pes_[0], DescribeProposal(dispute.first),
-               node_pes_[static_cast<std::size_t>(dispute.index)],
-               DescribeProposal(dispute.differing));
-}
-
-Status World::WhyEnded(const Status& ended) const {
-  if (ended.code() != ErrorCode::kPeerLost) return ended;
-  const Status lost = Health();
-  const std::vector<int> late = peers_->Late();
-  if (late.empty()) return lost;
-  return Error(lost.code(), "{}, while this PE waited for PE{} {}", lost.message(),
-               late.size() == 1 ? "" : "s", PeList(late));
-}
-
-Status World::Meet(const Proposal& proposal, const char* call, bool* news,
-                   std::optional<std::chrono::milliseconds> budget, const char* variable) {
-  CallWatch watch(*peers_, call, budget, variable);
-  std::optional<Board::Dispute> dispute;
-  const Status ended = board_->Agree(proposal, &dispute, news, &watch);
-  if (ended.ok()) return dispute ? Dispute(*dispute, call) : Status();
-  const Status why = WhyEnded(ended);
-  // Who gives up is lost to those that come later, and wait for it.
-  if (why.code() == ErrorCode::kTimeout) bootstrap_->Abort(why);
-  return why;
-}
-
 Status World::Agree(const Proposal& proposal, const char* call) {
   runtime_->UnmapPassed();
   bool news = drop_box_->HasNews(runtime_->kernels());
-  MORI_RETURN_IF_ERROR(Meet(proposal, call, &news, config_.wait_timeout, "MORI_SHMEM_TIMEOUT"));
+  MORI_RETURN_IF_ERROR(group_->Meet(proposal, call, &news));
   return news ? CollectDropped() : Status();
 }
 
@@ -344,9 +322,7 @@ Status World::CollectDropped() {
   static_cast<void>(CompletePosted());
   ByteWriter mine;
   for (const std::uint64_t offset : drop_box_->Released()) mine.Int(offset);
-  MORI_ASSIGN_OR_RETURN(
-      const auto lists,
-      bootstrap_->AllGather(mine.bytes(), Deadline::After(config_.bootstrap_timeout)));
+  MORI_ASSIGN_OR_RETURN(const auto lists, group_->AllGather(mine.bytes()));
   std::map<std::uint64_t, int> counts;
   for (const Bytes& list : lists) {
     ByteReader reader(list);
@@ -370,7 +346,7 @@ Result<Heap::Freed> World::FreeBlock(const void* ptr) {
 }
 
 Status World::AwaitUnmapped(const Heap::Freed& freed) {
-  return freed.unmaps ? AgreeOnOutcome(freed.outcome) : Status();
+  return freed.unmaps ? group_->AgreeOnOutcome(freed.outcome) : Status();
 }
 
 Result<std::uint64_t> World::Own(const void* ptr) {
@@ -381,31 +357,6 @@ Result<std::uint64_t> World::Own(const void* ptr) {
   const std::uint64_t token = drop_box_->Own(*offset);
   if (token == 0) return Error(ErrorCode::kInvalidArgument, "the block at {} has an owner", ptr);
   return token;
-}
-
-Status World::AgreeOnOutcome(const Status& mine) {
-  // Who did not see it go well proposes something else than success: a dispute, where one did.
-  const Proposal proposal{Proposal::Call::kOutcome, mine.ok() ? 1u : 0u, 0, 0};
-  const Status met = Meet(proposal, "the end of an exchange of memory", nullptr,
-                          config_.wait_timeout, "MORI_SHMEM_TIMEOUT");
-  if (!met.ok() && met.code() != ErrorCode::kMismatch) return met;
-  if (mine.ok() && met.ok()) return Status();
-  MORI_ASSIGN_OR_RETURN(const auto outcomes,
-                        bootstrap_->AllGather(mine.ok() ? Bytes() : EncodeStatus(mine),
-                                              Deadline::After(config_.bootstrap_timeout)));
-  // Who failed by itself, before who failed because another did (kMismatch).
-  for (const bool by_itself : {true, false}) {
-    for (int pe = 0; pe < size_; ++pe) {
-      const Bytes& outcome = outcomes[static_cast<std::size_t>(pe)];
-      if (outcome.empty()) continue;
-      const Status theirs = DecodeStatus(outcome);
-      if (by_itself && theirs.code() == ErrorCode::kMismatch) continue;
-      if (pe == rank_) return mine;
-      return Error(theirs.code(), "{}: {}", NameOf(pes_[static_cast<std::size_t>(pe)]),
-                   theirs.message());
-    }
-  }
-  return Error(ErrorCode::kInternal, "PEs disagree on the outcome of a step that went well on all");
 }
 
 /// Flags as HIP's extended allocation has them. Memory of an own kind needs memory of its own.
@@ -464,14 +415,18 @@ Result<void*> World::Malloc(std::uint64_t bytes, std::uint64_t alignment, unsign
   return static_cast<void*>(block);
 }
 
-Status World::CompletePosted() { return streams_.ok() ? (*streams_)->Complete() : Status(); }
+Status World::CompletePosted() {
+  const Status streams = streams_.ok() ? (*streams_)->Complete() : Status();
+  const Status network = network_ ? network_->channel().Quiet() : Status();
+  return streams.ok() ? network : streams;
+}
 
 Status World::Free(void* ptr) {
   const Status posted = CompletePosted();  // a put into the block may be under way
   const bool is_in_use = IsGivenUp(posted);
   const auto offset = heap_->OffsetOf(ptr);
   const Status agreed = Agree({Proposal::Call::kFree, offset.value_or(0), offset ? 1u : 0u,
-                               ptr == nullptr ? 1u : (is_in_use ? kInUse : 0u)},
+                               ptr == nullptr ? kFreeOfNull : (is_in_use ? kFreeInUse : 0)},
                               "shmem_free");
   if (is_in_use) return posted;
   MORI_RETURN_IF_ERROR(agreed);
@@ -493,10 +448,9 @@ Status World::BarrierAll() {
 
 Status World::MeetToFinalize() {
   const Proposal proposal{Proposal::Call::kFinalize, 0, 0, 0};
-  if (config_.wait_timeout)
-    return Meet(proposal, "shmem_finalize", nullptr, config_.wait_timeout, "MORI_SHMEM_TIMEOUT");
-  return Meet(proposal, "shmem_finalize", nullptr, config_.bootstrap_timeout,
-              "MORI_BOOTSTRAP_TIMEOUT");
+  if (config_.wait_timeout) return group_->Meet(proposal, "shmem_finalize");
+  return group_->Meet(proposal, "shmem_finalize", nullptr,
+                      {config_.bootstrap_timeout, "MORI_BOOTSTRAP_TIMEOUT"});
 }
 
 Status World::Finalize() {
@@ -574,14 +528,16 @@ std::string World::Describe() const {
   text += fmt::format("memory   {}: {}\n", HeapTypeName(config_.heap_type),
                       runtime_->DescribeHeapType(config_.heap_type));
   text += fmt::format("node     {}, PEs {}\n", pes_[static_cast<std::size_t>(rank_)].node_id,
-                      PeList(node_pes_));
+                      PeList(topology_.PesAround(rank_)));
   text += fmt::format("waiting  {}\n", board_->may_spin()
                                            ? "spins first: each PE of the node can have a CPU"
                                            : "sleeps early: PEs of the node share CPUs");
+  if (network_) text += fmt::format("network  {}\n", network_->Describe());
   for (const PeInfo& info : pes_) {
-    text += fmt::format("reach    PE {}: {} (host {}, process {}{}{})\n", info.pe,
-                        ReachName(reach_[static_cast<std::size_t>(info.pe)]), info.host,
-                        info.process_id, info.device.empty() ? "" : ", GPU ", info.device);
+    text += fmt::format(
+        "reach    PE {}: {} (host {}, process {}{}{})\n", info.pe,
+        RouteName(routes_[static_cast<std::size_t>(info.pe)], network_ ? network_->name() : ""),
+        info.host, info.process_id, info.device.empty() ? "" : ", GPU ", info.device);
   }
   return text;
 }

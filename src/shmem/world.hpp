@@ -18,9 +18,13 @@
 #include "node/board.hpp"
 #include "shmem/device_state.hpp"
 #include "shmem/drop_box.hpp"
+#include "shmem/group.hpp"
 #include "shmem/pe_info.hpp"
 #include "shmem/peer_watch.hpp"
 #include "shmem/streams.hpp"
+#include "topology/topology.hpp"
+#include "transport/remote.hpp"
+#include "transport/route.hpp"
 #include "transport/transport.hpp"
 
 namespace mori::shmem {
@@ -43,6 +47,12 @@ class World {
   const HostContext* context() const;
   const Heap& heap() const { return *heap_; }
   const DeviceRuntime& runtime() const { return *runtime_; }
+  /// The network to PEs that load and store do not reach; null where they reach all.
+  RemoteTransport* network() const { return network_.get(); }
+  /// Whether `pe`, one of the world, is reached by the network.
+  bool IsRemote(int pe) const {
+    return routes_[static_cast<std::size_t>(pe)].reach == Reach::kRemote;
+  }
 
   /// Collective calls; see shmem_api.hpp.
   Result<void*> Malloc(std::uint64_t bytes, std::uint64_t alignment, unsigned flags,
@@ -90,18 +100,15 @@ class World {
   Status Connect(const Result<Config>& config, const Rendezvous& rendezvous);
   Status Build(const Deadline& deadline);
   Status ExchangeInfo(const FdListener::Token& token, const Deadline& deadline);
-  Status ShareMemory(FdListener listener, const Deadline& deadline);
+  Status ShareNode(FdListener listener, const Deadline& deadline);
+  Status OpenNetwork(const Deadline& deadline);
+  Status ShareMemory(const Deadline& deadline);
   void Publish();
   void PublishSpan();
   /// Inline operations find no PE from here on.
   void Unpublish();
   /// Meets all PEs in `call`, which must all propose the same.
   Status Agree(const Proposal& proposal, const char* call);
-  /// The same for what has a budget of its own. @param news  as `Board::Agree()`
-  Status Meet(const Proposal& proposal, const char* call, bool* news,
-              std::optional<std::chrono::milliseconds> budget, const char* variable);
-  /// Collective: success if it went well on every PE, otherwise why it did not on the first.
-  Status AgreeOnOutcome(const Status& mine);
   /// Frees what the owners on all PEs have dropped. Collective.
   Status CollectDropped();
   /// Frees a live block. @return as `Heap::Free()`
@@ -113,13 +120,10 @@ class World {
   Result<std::unique_ptr<Streams>> MakeStreams();
   /// Whether this PE's GPU reaches those of others. Warns, once, of links without atomics.
   Status CheckLinks();
-  /// Returns once what this PE put on streams has happened.
+  /// Returns once what this PE put on streams, and over the network, has happened.
   Status CompletePosted();
   /// Whether a wait for the device goes on: not if a PE is lost, or it takes too long.
   Status KeepsWaiting(std::chrono::milliseconds so_far) const;
-  Status Dispute(const Board::Dispute& dispute, const char* call) const;
-  /// Why a meeting ended with `ended`: who is lost and who had not come.
-  Status WhyEnded(const Status& ended) const;
 
   const std::uint64_t id_;
   const Config config_;
@@ -130,13 +134,15 @@ class World {
       MakeHostRuntime();  ///< of what PEs of a node share besides their heaps
   std::unique_ptr<Bootstrap> bootstrap_;
   std::vector<PeInfo> pes_;
-  std::vector<Reach> reach_;
-  std::vector<int> node_pes_;  ///< PEs of this node, ascending
+  Topology topology_;
+  std::vector<Route> routes_;
   std::unique_ptr<FdExchange> fd_exchange_;
   std::unique_ptr<Board> board_;
   std::set<int> without_atomics_;  ///< PEs to which the link has none
   std::unique_ptr<PeerWatch> peers_;
+  std::optional<Group> group_;
   std::unique_ptr<Transport> p2p_;
+  std::unique_ptr<RemoteTransport> network_;
   std::unique_ptr<Heap> heap_;
   std::unique_ptr<DeviceState> device_state_;  ///< null for the host, which has no kernels
   Result<std::unique_ptr<Streams>> streams_ = Status(ErrorCode::kInternal, "not made yet");

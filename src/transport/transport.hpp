@@ -1,6 +1,6 @@
-// Seam: how this PE reaches the memory of others.
+// Seam: how memory of other PEs comes into this PE's addresses.
 //
-// Implementations: p2p (load and store, within a node). RDMA between nodes supplies the same.
+// Implementations: p2p (load and store, within a node).
 #pragma once
 
 #include <memory>
@@ -15,17 +15,6 @@
 #include "runtime/device_runtime.hpp"
 
 namespace mori::shmem {
-
-/// How a PE is reached from here.
-enum class Reach { kNone, kSelf, kP2p };
-std::string_view ReachName(Reach reach);
-
-/// What selection needs to know of a PE.
-struct Peer {
-  int pe = 0;
-  std::string node_id;
-  std::string host;
-};
 
 class Transport {
  public:
@@ -43,13 +32,9 @@ class Transport {
                                               const Deadline& deadline) = 0;
 };
 
-/// Reach of every PE from PE `self`, by what this machine and `config` allow.
-/// @return kUnsupported if one is not reached; the sentence names it and says why.
-Result<std::vector<Reach>> SelectReach(const Config& config, int self,
-                                       const std::vector<Peer>& peers);
-
-/// The transport to the PEs of this node: `node_pes` by index, as in `exchange`.
+/// The transport to `near_pes`, this PE among them: all PEs of the node, by index as in `exchange`,
+/// or this PE alone.
 std::unique_ptr<Transport> MakeP2pTransport(DeviceRuntime* runtime, FdExchange* exchange,
-                                            std::vector<int> node_pes, int self, int world_size);
+                                            std::vector<int> near_pes, int self, int world_size);
 
 }  // namespace mori::shmem

@@ -10,55 +10,8 @@
 namespace mori::shmem {
 namespace {
 
-using ::testing::ElementsAre;
 using testing::InThreads;
 using testing::TestLimit;
-
-std::vector<Peer> Peers(const std::vector<std::string>& nodes) {
-  std::vector<Peer> peers;
-  for (std::size_t pe = 0; pe < nodes.size(); ++pe)
-    peers.push_back({static_cast<int>(pe), nodes[pe], "host" + std::to_string(pe)});
-  return peers;
-}
-
-TEST(SelectReach, OneNodeIsReachedByLoadAndStore) {
-  const auto reach = SelectReach(Config{}, 1, Peers({"a", "a", "a"}));
-  ASSERT_TRUE(reach.ok()) << reach.status().message();
-  EXPECT_THAT(*reach, ElementsAre(Reach::kP2p, Reach::kSelf, Reach::kP2p));
-}
-
-TEST(SelectReach, AloneReachesItselfWhateverIsDisabled) {
-  Config config;
-  config.disable_p2p = true;
-  const auto reach = SelectReach(config, 0, Peers({"a"}));
-  ASSERT_TRUE(reach.ok()) << reach.status().message();
-  EXPECT_THAT(*reach, ElementsAre(Reach::kSelf));
-}
-
-TEST(SelectReach, AnotherNodeIsRefusedByName) {
-  const auto reach = SelectReach(Config{}, 1, Peers({"a", "a", "b"}));
-  EXPECT_EQ(reach.status().code(), ErrorCode::kUnsupported);
-  EXPECT_EQ(
-      reach.status().message(),
-      "PE 2 (host host2) is on another node than PE 1 (node b and a), and this version has no "
-      "network transport: start all PEs on one machine, or check MORI_NODE_ID");
-}
-
-TEST(SelectReach, DisabledLoadAndStoreLeavesNoWay) {
-  Config config;
-  config.disable_p2p = true;
-  const auto reach = SelectReach(config, 0, Peers({"a", "a"}));
-  EXPECT_EQ(reach.status().code(), ErrorCode::kUnsupported);
-  EXPECT_EQ(reach.status().message(),
-            "MORI_DISABLE_P2P leaves no way from PE 0 to PE 1: this version has no network "
-            "transport");
-}
-
-TEST(SelectReach, EveryKindHasAName) {
-  EXPECT_EQ(ReachName(Reach::kNone), "none");
-  EXPECT_EQ(ReachName(Reach::kSelf), "self");
-  EXPECT_EQ(ReachName(Reach::kP2p), "p2p");
-}
 
 TEST(P2pTransport, SharesMemoryByPeOfTheWorld) {
   // Three PEs of a node whose numbers in the world are 1, 4 and 5.

@@ -17,7 +17,7 @@ Result<std::vector<UniqueFd>> ExportAll(std::span<const std::unique_ptr<DeviceMe
 Result<std::vector<Transport::Memories>> P2pTransport::Share(
     std::span<const std::unique_ptr<DeviceMemory>> mine, const Deadline& deadline) {
   std::vector<Memories> peers(static_cast<std::size_t>(world_size_));
-  if (node_pes_.size() == 1) return peers;
+  if (near_pes_.size() == 1) return peers;
   const auto exported = ExportAll(mine);
   std::vector<int> raw;
   if (exported.ok()) {
@@ -27,9 +27,9 @@ Result<std::vector<Transport::Memories>> P2pTransport::Share(
   auto gathered = exchange_->AllGather(raw, mine.size(), deadline);
   MORI_RETURN_IF_ERROR(exported.status());
   MORI_ASSIGN_OR_RETURN(auto descriptors, std::move(gathered));
-  for (std::size_t i = 0; i < node_pes_.size(); ++i) {
-    if (node_pes_[i] == self_) continue;
-    Memories& theirs = peers[static_cast<std::size_t>(node_pes_[i])];
+  for (std::size_t i = 0; i < near_pes_.size(); ++i) {
+    if (near_pes_[i] == self_) continue;
+    Memories& theirs = peers[static_cast<std::size_t>(near_pes_[i])];
     for (std::size_t piece = 0; piece < mine.size(); ++piece) {
       MORI_ASSIGN_OR_RETURN(
           auto memory,
