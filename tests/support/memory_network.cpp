@@ -378,10 +378,13 @@ class MemoryNetwork::State {
 
   template <typename Condition>
   Status Wait(Lock* lock, int self, Condition condition) {
+    const auto begin = std::chrono::steady_clock::now();
     while (!changed_.wait_for(*lock, kAskEvery, condition)) {
-      const std::function<Status()> keeps_waiting = end(self).parts.keeps_waiting;
+      const auto keeps_waiting = end(self).parts.keeps_waiting;
       lock->unlock();
-      const Status verdict = keeps_waiting ? keeps_waiting() : Status();
+      const auto so_far = std::chrono::duration_cast<std::chrono::milliseconds>(
+          std::chrono::steady_clock::now() - begin);
+      const Status verdict = keeps_waiting ? keeps_waiting(so_far) : Status();
       lock->lock();
       MORI_RETURN_IF_ERROR(verdict);
     }

@@ -52,7 +52,7 @@ class RemotePe {
       const std::lock_guard lock(mutex_);
       losses_.emplace_back(pe, why);
     };
-    parts.keeps_waiting = [this] {
+    parts.keeps_waiting = [this](std::chrono::milliseconds) {
       ++asked;
       const std::lock_guard lock(mutex_);
       return verdict_;
