@@ -13,21 +13,20 @@ enum class FrameType : std::uint16_t {
   kWelcome = 2,    ///< rendezvous to rank: where your parent is
   kReject = 3,     ///< rendezvous to rank: why there will be no world
   kJoin = 4,       ///< rank to its parent in the tree
-  kGather = 5,     ///< up the tree: messages of a subtree
-  kTable = 6,      ///< down the tree: everyone's messages
-  kLost = 7,       ///< both ways: a rank is lost
-  kAbort = 8,      ///< rank to rendezvous: why it fails
-  kBye = 9,        ///< both ways: leaving in order
-  kAsk = 10,       ///< up the tree: who has not come to an exchange?
-  kCensus = 11,    ///< down the tree: say whether you have come to an exchange
-  kPresence = 12,  ///< up the tree: whether a rank has come to an exchange
-  kMissing = 13,   ///< down the tree: who has not come to an exchange
+  kLetter = 5,     ///< both ways: a message between any two ranks
+  kLost = 6,       ///< both ways: a rank is lost
+  kAbort = 7,      ///< rank to rendezvous: why it fails
+  kBye = 8,        ///< both ways: leaving in order
+  kAsk = 9,        ///< up the tree: who has not come to an exchange?
+  kCensus = 10,    ///< down the tree: say whether you have come to an exchange
+  kPresence = 11,  ///< up the tree: whether a rank has come to an exchange
+  kMissing = 12,   ///< down the tree: who has not come to an exchange
 };
 
 struct Frame {
   FrameType type;
   std::uint32_t sender = 0;    ///< rank
-  std::uint32_t sequence = 0;  ///< counts the sender's frames of this type
+  std::uint32_t sequence = 0;  ///< of the exchange that is asked about; otherwise 0
   Bytes payload;
 };
 

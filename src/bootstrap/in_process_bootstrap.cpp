@@ -1,9 +1,9 @@
 #include "bootstrap/in_process_bootstrap.hpp"
 
-#include <algorithm>
-#include <condition_variable>
 #include <mutex>
-#include <optional>
+
+#include "bootstrap/mailbox.hpp"
+#include "bootstrap/thread.hpp"
 
 namespace mori::shmem {
 
@@ -12,53 +12,37 @@ class InProcessBootstrap::Hub {
  public:
   explicit Hub(int size) : seats_(static_cast<std::size_t>(size)) {}
 
-  int size() const { return static_cast<int>(seats_.size()); }
+  /// Before the ranks begin.
+  void Register(int rank, std::shared_ptr<Mailbox> mailbox) {
+    seat(rank).mailbox = std::move(mailbox);
+  }
 
-  Result<std::vector<Bytes>> Exchange(int rank, ByteView message, const Deadline& deadline) {
-    std::unique_lock lock(mutex_);
-    if (!losses_.empty()) return FirstLoss();
-    const std::uint64_t round = completed_;  // needs us, so it is ours
-    seat(rank).message.emplace(message.begin(), message.end());
-    if (FindMissing() == nullptr) CompleteRound();
-    changed_.wait_until(lock, deadline.end(), [&] {
-      return completed_ != round || !losses_.empty() || FindLeaver() != nullptr;
-    });
-    if (completed_ != round) return table_;  // until the next is complete, which needs us again
-    if (!losses_.empty()) return FirstLoss();
-    if (const Seat* leaver = FindLeaver()) {
-      return Error(ErrorCode::kPeerLost, "rank {} has left", RankOf(leaver));
-    }
+  Mailbox& mailbox(int rank) { return *seat(rank).mailbox; }
+
+  std::vector<int> FindMissing(const Round& round) {
     std::vector<int> missing;
-    for (const Seat& seat : seats_) {
-      if (!seat.message) missing.push_back(RankOf(&seat));
+    for (int rank = 0; rank < static_cast<int>(seats_.size()); ++rank) {
+      if (!mailbox(rank).HasEntered(round.channel, round.sequence)) missing.push_back(rank);
     }
-    return RanksDidNotCome(missing, size(), deadline);
+    return missing;
   }
 
   void Lose(int rank, std::string reason) {
     const std::lock_guard observing(observer_mutex_);
-    {
-      const std::lock_guard lock(mutex_);
-      if (seat(rank).closed || std::exchange(seat(rank).lost, true)) return;
-    }
+    if (seat(rank).is_gone) return;
+    seat(rank).is_gone = true;
     const Loss loss{rank, std::move(reason)};
     for (const Seat& seat : seats_) {
       if (seat.observer) seat.observer(loss);  // hears of it before a call fails with it
     }
-    const std::lock_guard lock(mutex_);
     losses_.push_back(loss);
-    changed_.notify_all();
+    for (const Seat& seat : seats_) seat.mailbox->NoteLoss(loss);
   }
 
-  void Close(int rank) {
-    const std::lock_guard lock(mutex_);
-    seat(rank).closed = true;
-    changed_.notify_all();
-  }
-
-  Status Health() const {
-    const std::lock_guard lock(mutex_);
-    return losses_.empty() ? Status() : FirstLoss();
+  void Leave(int rank) {
+    const std::lock_guard observing(observer_mutex_);
+    seat(rank).is_gone = true;
+    for (const Seat& seat : seats_) seat.mailbox->NoteDeparture(rank);
   }
 
   void Observe(int rank, Observer observer) {
@@ -70,84 +54,57 @@ class InProcessBootstrap::Hub {
 
  private:
   struct Seat {
-    std::optional<Bytes> message;  ///< of the round that is not complete yet
-    bool closed = false;
-    bool lost = false;
+    std::shared_ptr<Mailbox> mailbox;
+    bool is_gone = false;  ///< has left, or is lost
     Observer observer;
   };
 
   Seat& seat(int rank) { return seats_[static_cast<std::size_t>(rank)]; }
-  int RankOf(const Seat* seat) const { return static_cast<int>(seat - seats_.data()); }
 
-  template <typename Predicate>
-  const Seat* Find(Predicate predicate) const {
-    const auto found = std::find_if(seats_.begin(), seats_.end(), predicate);
-    return found == seats_.end() ? nullptr : &*found;
-  }
-  const Seat* FindMissing() const {
-    return Find([](const Seat& seat) { return !seat.message; });
-  }
-  /// One who will not come to this round.
-  const Seat* FindLeaver() const {
-    return Find([](const Seat& seat) { return !seat.message && seat.closed; });
-  }
-
-  void CompleteRound() {
-    table_.clear();
-    for (Seat& seat : seats_) table_.push_back(*std::exchange(seat.message, std::nullopt));
-    ++completed_;
-    changed_.notify_all();
-  }
-
-  Status FirstLoss() const {
-    return Error(ErrorCode::kPeerLost, "rank {} is lost: {}", losses_.front().rank,
-                 losses_.front().reason);
-  }
-
-  std::mutex observer_mutex_;  ///< held while an observer runs; taken before `mutex_`
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::mutex observer_mutex_;  ///< held while an observer runs
   std::vector<Seat> seats_;
-  std::vector<Bytes> table_;  ///< of the last complete round
-  std::uint64_t completed_ = 0;
-  std::vector<Loss> losses_;  ///< added to under both mutexes
+  std::vector<Loss> losses_;
 };
 
 std::vector<std::unique_ptr<Bootstrap>> InProcessBootstrap::MakeAll(int size) {
   const auto hub = std::make_shared<Hub>(size);
   std::vector<std::unique_ptr<Bootstrap>> ends;
-  for (int rank = 0; rank < size; ++rank) ends.emplace_back(new InProcessBootstrap(hub, rank));
+  for (int rank = 0; rank < size; ++rank)
+    ends.emplace_back(new InProcessBootstrap(hub, rank, size));
   return ends;
 }
 
-InProcessBootstrap::InProcessBootstrap(std::shared_ptr<Hub> hub, int rank)
-    : hub_(std::move(hub)), rank_(rank) {}
+InProcessBootstrap::InProcessBootstrap(std::shared_ptr<Hub> hub, int rank, int size)
+    : Bootstrap(rank, size), hub_(std::move(hub)) {
+  if (rank > 0) place_.parent = TreeParent(rank);
+  for (int child = FirstChild(rank); child < std::min(FirstChild(rank + 1), size); ++child)
+    place_.children.push_back(child);
+  hub_->Register(rank, mailbox());
+}
 
 InProcessBootstrap::~InProcessBootstrap() {
   Observe(nullptr);
-  hub_->Lose(rank_, "it left without closing");
+  hub_->Lose(rank(), "it left without a word");
 }
 
-int InProcessBootstrap::size() const { return hub_->size(); }
+void InProcessBootstrap::Post(int to, const Channel& channel, Bytes message) {
+  if (hub_->mailbox(to).Put(rank(), channel, std::move(message))) return;
+  hub_->Lose(to, "it gave up: messages wait there that nobody takes");
+}
 
-Result<std::vector<Bytes>> InProcessBootstrap::AllGather(ByteView mine, const Deadline& deadline) {
-  MORI_RETURN_IF_ERROR(failed_);
-  auto all = hub_->Exchange(rank_, mine, deadline);
-  failed_ = all.status();
-  return all;
+std::optional<std::vector<int>> InProcessBootstrap::FindMissing(const Round& round) {
+  return hub_->FindMissing(round);
 }
 
 void InProcessBootstrap::Abort(const Status& why) {
-  hub_->Lose(rank_, fmt::format("it gave up: {}", why.message()));
+  hub_->Lose(rank(), fmt::format("it gave up: {}", why.message()));
 }
 
-Status InProcessBootstrap::Health() const { return hub_->Health(); }
+void InProcessBootstrap::Observe(Observer observer) { hub_->Observe(rank(), std::move(observer)); }
 
-void InProcessBootstrap::Observe(Observer observer) { hub_->Observe(rank_, std::move(observer)); }
-
-void InProcessBootstrap::Close() {
+void InProcessBootstrap::Leave() {
   Observe(nullptr);
-  hub_->Close(rank_);
+  hub_->Leave(rank());
 }
 
 }  // namespace mori::shmem

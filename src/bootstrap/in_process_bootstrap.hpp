@@ -8,7 +8,7 @@
 
 namespace mori::shmem {
 
-/// One rank of a world that lives in one process. Destruction without `Close()` counts as a loss.
+/// One rank of a world that lives in one process. Destruction without `Leave()` counts as a loss.
 class InProcessBootstrap final : public Bootstrap {
  public:
   /// The ends of all `size` ranks, by rank; `size` is at least 1.
@@ -16,22 +16,21 @@ class InProcessBootstrap final : public Bootstrap {
 
   ~InProcessBootstrap() override;
 
-  int rank() const override { return rank_; }
-  int size() const override;
-  Result<std::vector<Bytes>> AllGather(ByteView mine, const Deadline& deadline) override;
   void Abort(const Status& why) override;
-  Status Health() const override;
   void Observe(Observer observer) override;
-  void Close() override;
+  void Leave() override;
 
  private:
   class Hub;
 
-  InProcessBootstrap(std::shared_ptr<Hub> hub, int rank);
+  InProcessBootstrap(std::shared_ptr<Hub> hub, int rank, int size);
+
+  const Place& place() const override { return place_; }
+  void Post(int to, const Channel& channel, Bytes message) override;
+  std::optional<std::vector<int>> FindMissing(const Round& round) override;
 
   std::shared_ptr<Hub> hub_;
-  int rank_;
-  Status failed_;  ///< of the first exchange that failed: what later ones return
+  Place place_;
 };
 
 }  // namespace mori::shmem

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/fault_point.hpp"
+#include "bootstrap/mailbox.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/socket.hpp"
 #include "bootstrap/socket_bootstrap.hpp"
@@ -196,11 +197,10 @@ class SocketBootstrap::Joiner {
         new SocketBootstrap(options_.rank, options_.size, options_.silence));
     MORI_RETURN_IF_ERROR(tree->Start(std::move(parent), std::move(children)));
     FaultPoint("init: tree started");
-    auto complete = tree->AllGather({}, deadline_);
+    const Status complete = tree->Barrier(deadline_);
     if (complete.ok()) return tree;
-    const std::lock_guard lock(tree->mutex_);
-    if (!tree->losses_.empty()) suspect_ = tree->losses_.front().rank;
-    return complete.status();
+    suspect_ = tree->mailbox()->FirstLost();
+    return complete;
   }
 
   Result<std::unique_ptr<Link>> JoinParent() {

@@ -18,7 +18,7 @@ struct Endpoint {
 
 /// Version of what ranks and rendezvous say to each other. It grows with each change of a message
 /// below, and of the tree's frames.
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 /// A rank introduces itself. The first six fields come first on the wire in every version, and so
 /// can be read of a rank that speaks another one.

@@ -9,6 +9,8 @@
 #include <cerrno>
 
 #include "base/log.hpp"
+#include "bootstrap/letter.hpp"
+#include "bootstrap/mailbox.hpp"
 #include "bootstrap/socket.hpp"
 #include "bootstrap/thread.hpp"
 
@@ -19,8 +21,6 @@ using std::chrono::milliseconds;
 
 /// Longest text of a loss on its way to the others.
 constexpr std::size_t kMaxReason = 4096;
-/// Messages of a link that no call has taken yet: the exchanges allow one, in either direction.
-constexpr std::size_t kMaxInbox = 4;
 /// How long rank 0 waits for all to say whether they have come, and who asks for its answer.
 constexpr milliseconds kCensus{500};
 constexpr milliseconds kCensusAnswer{1'500};
@@ -31,15 +31,17 @@ Deadline NewsLimit() { return Deadline::After(std::chrono::seconds(2)); }
 
 }  // namespace
 
-SocketBootstrap::~SocketBootstrap() { Leave(); }
+SocketBootstrap::~SocketBootstrap() { Stop(); }
 
 Status SocketBootstrap::Start(std::unique_ptr<Link> parent,
                               std::vector<std::unique_ptr<Link>> children) {
   parent_ = std::move(parent);
   children_ = std::move(children);
+  if (parent_) place_.parent = parent_->rank;
+  for (const auto& child : children_) place_.children.push_back(child->rank);
   wake_ = UniqueFd::KeptFromChildren([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!wake_.valid()) return Status::FromErrno(errno, "make an event descriptor");
-  if (size_ == 1) return Status();  // nobody to listen to
+  if (size() == 1) return Status();  // nobody to listen to
   for (const Link* link : Links()) AskWithin(link->connection.fd(), silence_);
   return StartThread([this] { ReadLoop(); }, &reader_);
 }
@@ -128,29 +130,21 @@ void SocketBootstrap::Handle(Link* link, Frame frame) {
   ByteReader reader(frame.payload);
   const bool from_parent = link == parent_.get();
   switch (frame.type) {
-    case FrameType::kGather:
-    case FrameType::kTable: {
-      const bool in_place = from_parent == (frame.type == FrameType::kTable);
-      std::unique_lock lock(mutex_);
-      if (in_place && link->inbox.size() < kMaxInbox) {
-        link->inbox.push_back(std::move(frame));
-        changed_.notify_all();
-        return;
-      }
-      lock.unlock();
-      break;
-    }
+    case FrameType::kLetter:
+      if (!Deliver(link, frame)) break;
+      return;
     case FrameType::kLost: {
       const auto rank = reader.Int<std::int32_t>();
       std::string reason = reader.Text(kMaxReason);
-      if (!reader.AtEnd() || rank < 0 || rank >= size_) break;
+      if (!reader.AtEnd() || rank < 0 || rank >= size()) break;
       return NoteLoss({rank, std::move(reason)}, link);
     }
     case FrameType::kBye: {
-      const std::lock_guard lock(mutex_);
-      link->departed = true;
-      changed_.notify_all();
-      return;
+      {
+        const std::lock_guard lock(mutex_);
+        link->departed = true;
+      }
+      return mailbox()->NoteDeparture(link->rank);
     }
     case FrameType::kAsk: {
       if (from_parent) break;
@@ -164,17 +158,15 @@ void SocketBootstrap::Handle(Link* link, Frame frame) {
     case FrameType::kCensus: {
       if (!from_parent) break;
       for (const auto& child : children_) Send(child.get(), frame.type, frame.sequence, {});
-      std::unique_lock lock(mutex_);
-      const bool came = entered_ > frame.sequence;
-      lock.unlock();
-      const auto self = static_cast<std::int32_t>(rank_);
+      const bool came = mailbox()->HasEntered(Channel{}, frame.sequence);
+      const auto self = static_cast<std::int32_t>(rank());
       return Send(parent_.get(), FrameType::kPresence, frame.sequence,
                   ByteWriter().Int(self).Int(std::uint8_t{came}).Take());
     }
     case FrameType::kPresence: {
       const auto rank = reader.Int<std::int32_t>();
       const bool came = reader.Int<std::uint8_t>() != 0;
-      if (from_parent || !reader.AtEnd() || rank < 0 || rank >= size_) break;
+      if (from_parent || !reader.AtEnd() || rank < 0 || rank >= size()) break;
       if (parent_) return Send(parent_.get(), frame.type, frame.sequence, frame.payload);
       return NotePresence(frame.sequence, rank, came);
     }
@@ -207,7 +199,8 @@ void SocketBootstrap::NoteLoss(Loss loss, const Link* heard_from) {
       if (link->rank == loss.rank) link->departed = true;
     }
     losses_.push_back(loss);
-    changed_.notify_all();
+    mailbox()->NoteLoss(loss);
+    answered_.notify_all();
   }
   const Bytes news =
       ByteWriter().Int(static_cast<std::int32_t>(loss.rank)).Text(loss.reason).Take();
@@ -220,57 +213,67 @@ void SocketBootstrap::Send(Link* link, FrameType type, std::uint32_t sequence, B
   bool is_left = false;
   {
     const std::lock_guard lock(link->send_mutex);
-    link->connection.Queue(
-        {type, static_cast<std::uint32_t>(rank_), sequence, Bytes(payload.begin(), payload.end())});
+    link->connection.Queue({type, static_cast<std::uint32_t>(rank()), sequence,
+                            Bytes(payload.begin(), payload.end())});
     static_cast<void>(link->connection.Flush());
     is_left = link->connection.has_queued();
   }
   if (is_left) Wake();
 }
 
-Result<Frame> SocketBootstrap::Receive(Link* link, FrameType type, std::uint32_t sequence,
-                                       const Deadline& deadline) {
-  std::unique_lock lock(mutex_);
-  const auto ready = [&] { return !link->inbox.empty() || !losses_.empty() || link->departed; };
-  bool in_time = true;
-  if (deadline.end() == Deadline::Clock::time_point::max()) {
-    changed_.wait(lock, ready);
-  } else {
-    in_time = changed_.wait_until(lock, deadline.end(), ready);
+SocketBootstrap::Link* SocketBootstrap::WayTo(int rank) const {
+  // Up from there, until below this rank.
+  for (int at = rank; at > this->rank(); at = TreeParent(at)) {
+    for (const auto& child : children_) {
+      if (child->rank == at) return child.get();
+    }
   }
-  if (!link->inbox.empty()) {
-    Frame frame = std::move(link->inbox.front());
-    link->inbox.pop_front();
-    if (frame.type == type && frame.sequence == sequence) return frame;
-    return Error(ErrorCode::kInternal, "rank {} is at exchange {}, rank {} at {}", link->rank,
-                 frame.sequence, rank_, sequence);
-  }
-  if (!losses_.empty()) return LossStatus();
-  if (in_time) return Error(ErrorCode::kPeerLost, "rank {} has left", link->rank);
-  lock.unlock();
-  return WhoIsMissing(sequence, deadline);
+  return parent_.get();
 }
 
-Status SocketBootstrap::WhoIsMissing(std::uint32_t sequence, const Deadline& deadline) {
+void SocketBootstrap::Post(int to, const Channel& channel, Bytes message) {
+  if (to == rank()) return Keep(to, channel, std::move(message));
+  Send(WayTo(to), FrameType::kLetter, 0, EncodeLetter({rank(), to, channel, std::move(message)}));
+}
+
+bool SocketBootstrap::Deliver(Link* link, const Frame& frame) {
+  auto letter = DecodeLetter(frame.payload, size());
+  if (!letter.ok()) return false;
+  if (letter->to == rank()) {
+    Keep(letter->from, letter->channel, std::move(letter->message));
+    return true;
+  }
+  Link* const next = WayTo(letter->to);
+  if (next == nullptr || next == link) return false;  // it would go around for ever
+  Send(next, FrameType::kLetter, 0, frame.payload);
+  return true;
+}
+
+void SocketBootstrap::Keep(int from, const Channel& channel, Bytes message) {
+  const std::size_t bytes = message.size();
+  if (mailbox()->Put(from, channel, std::move(message))) return;
+  Abort(Error(ErrorCode::kOutOfMemory,
+              "messages wait that nobody takes, and {} bytes of rank {} are more than the {} bytes "
+              "that there is room for",
+              bytes, from, Mailbox::kMaxBytes));
+}
+
+std::optional<std::vector<int>> SocketBootstrap::FindMissing(const Round& round) {
+  const std::uint32_t sequence = round.sequence;
+  {
+    const std::lock_guard lock(mutex_);
+    if (missing_ && missing_->first == sequence) missing_.reset();  // of an earlier question
+  }
   if (parent_) {
     Send(parent_.get(), FrameType::kAsk, sequence, {});
   } else {
     StartCensus(sequence);
   }
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kCensusAnswer,
-                    [&] { return (missing_ && missing_->first == sequence) || !losses_.empty(); });
-  if (!losses_.empty()) return LossStatus();
-  if (missing_ && missing_->first == sequence && !missing_->second.empty())
-    return RanksDidNotCome(missing_->second, size_, deadline);
-  if (missing_ && missing_->first == sequence) {
-    return Error(ErrorCode::kTimeout, "the last of {} ranks came too late: not within {:.3g} s",
-                 size_, deadline.ElapsedSeconds());
-  }
-  return Error(ErrorCode::kTimeout,
-               "an exchange of {} ranks was not complete within {:.3g} s, and rank {} does not say "
-               "who is missing",
-               size_, deadline.ElapsedSeconds(), parent_ ? parent_->rank : rank_);
+  answered_.wait_for(lock, kCensusAnswer,
+                     [&] { return (missing_ && missing_->first == sequence) || !losses_.empty(); });
+  if (!missing_ || missing_->first != sequence) return std::nullopt;
+  return missing_->second;
 }
 
 void SocketBootstrap::StartCensus(std::uint32_t sequence) {
@@ -278,13 +281,10 @@ void SocketBootstrap::StartCensus(std::uint32_t sequence) {
     const std::lock_guard lock(mutex_);
     if (census_ && census_->sequence == sequence) return;
     census_ = Census{sequence, Deadline::After(kCensus), {}, 0};
-    census_->came.resize(static_cast<std::size_t>(size_));
+    census_->came.resize(static_cast<std::size_t>(size()));
   }
   for (const auto& child : children_) Send(child.get(), FrameType::kCensus, sequence, {});
-  std::unique_lock lock(mutex_);
-  const bool came = entered_ > sequence;
-  lock.unlock();
-  NotePresence(sequence, rank_, came);
+  NotePresence(sequence, rank(), mailbox()->HasEntered(Channel{}, sequence));
   Wake();  // for its end
 }
 
@@ -304,9 +304,9 @@ void SocketBootstrap::EndCensus() {
   std::uint32_t sequence = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (!census_ || (census_->answers < size_ && !census_->end.Expired())) return;
+    if (!census_ || (census_->answers < size() && !census_->end.Expired())) return;
     const auto& came = census_->came;
-    for (int rank = 0; rank < size_; ++rank) {
+    for (int rank = 0; rank < size(); ++rank) {
       const auto& answer = came[static_cast<std::size_t>(rank)];
       // What lies behind a rank that does not answer is not known, and not its fault.
       const bool is_heard =
@@ -327,7 +327,7 @@ void SocketBootstrap::PassOnMissing(std::uint32_t sequence, const std::vector<in
     for (const auto& child : children_) {
       if (std::exchange(child->has_asked, false)) asked.push_back(child.get());
     }
-    changed_.notify_all();
+    answered_.notify_all();
   }
   const std::size_t named = std::min(missing.size(), kMaxNamed);
   ByteWriter list;
@@ -336,67 +336,8 @@ void SocketBootstrap::PassOnMissing(std::uint32_t sequence, const std::vector<in
   for (Link* link : asked) Send(link, FrameType::kMissing, sequence, list.bytes());
 }
 
-Result<std::vector<Bytes>> SocketBootstrap::AllGather(ByteView mine, const Deadline& deadline) {
-  MORI_RETURN_IF_ERROR(Health());
-  MORI_RETURN_IF_ERROR(failed_);
-  auto all = Exchange(mine, deadline);
-  failed_ = all.status();
-  return all;
-}
-
-Result<std::vector<Bytes>> SocketBootstrap::Exchange(ByteView mine, const Deadline& deadline) {
-  std::uint32_t sequence = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    sequence = entered_++;
-  }
-  Bytes gathered = ByteWriter().Int(static_cast<std::uint32_t>(rank_)).Block(mine).Take();
-  for (const auto& child : children_) {
-    MORI_ASSIGN_OR_RETURN(const Frame frame,
-                          Receive(child.get(), FrameType::kGather, sequence, deadline));
-    gathered.insert(gathered.end(), frame.payload.begin(), frame.payload.end());
-  }
-  if (gathered.size() > kMaxFrameBytes) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "the messages of an exchange are {} bytes, {} at most", gathered.size(),
-                 kMaxFrameBytes);
-  }
-  if (parent_) {
-    Send(parent_.get(), FrameType::kGather, sequence, gathered);
-    MORI_ASSIGN_OR_RETURN(Frame table,
-                          Receive(parent_.get(), FrameType::kTable, sequence, deadline));
-    gathered = std::move(table.payload);
-  }
-  for (const auto& child : children_) Send(child.get(), FrameType::kTable, sequence, gathered);
-
-  std::vector<Bytes> messages(static_cast<std::size_t>(size_));
-  std::vector<bool> there(messages.size());
-  ByteReader reader(gathered);
-  for (int i = 0; i < size_; ++i) {
-    const auto rank = reader.Int<std::uint32_t>();
-    const ByteView message = reader.Block();
-    if (!reader.ok() || rank >= messages.size() || there[rank])
-      return Error(ErrorCode::kInternal, "an exchange of {} ranks came back damaged", size_);
-    there[rank] = true;
-    messages[rank].assign(message.begin(), message.end());
-  }
-  if (!reader.AtEnd())
-    return Error(ErrorCode::kInternal, "an exchange of {} ranks came back damaged", size_);
-  return messages;
-}
-
 void SocketBootstrap::Abort(const Status& why) {
-  NoteLoss({rank_, ("it gave up: " + why.message()).substr(0, kMaxReason)}, nullptr);
-}
-
-Status SocketBootstrap::LossStatus() const {
-  const Loss& first = losses_.front();
-  return Error(ErrorCode::kPeerLost, "rank {} is lost: {}", first.rank, first.reason);
-}
-
-Status SocketBootstrap::Health() const {
-  const std::lock_guard lock(mutex_);
-  return losses_.empty() ? Status() : LossStatus();
+  NoteLoss({rank(), ("it gave up: " + why.message()).substr(0, kMaxReason)}, nullptr);
 }
 
 void SocketBootstrap::Observe(Observer observer) {
@@ -411,13 +352,13 @@ void SocketBootstrap::Observe(Observer observer) {
   for (const Loss& loss : past) observer_(loss);
 }
 
-void SocketBootstrap::Close() {
+void SocketBootstrap::Leave() {
   {
     // News that this rank knows goes out first: nobody listens to it after its good-bye.
     const std::lock_guard observing(observer_mutex_);
     for (Link* link : Links()) Send(link, FrameType::kBye, 0, {});
   }
-  Leave();
+  Stop();
 }
 
 void SocketBootstrap::AwaitDelivery() {
@@ -435,7 +376,7 @@ void SocketBootstrap::AwaitDelivery() {
   }
 }
 
-void SocketBootstrap::Leave() {
+void SocketBootstrap::Stop() {
   // A connection that is closed with something unread in it is reset, and drops what the other
   // end's system does not have yet: our good-bye, or the news of a loss.
   if (reader_.joinable()) AwaitDelivery();

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/status.hpp"
+#include "base/wait_watch.hpp"
 #include "mori/shmem/host_ops.hpp"
 
 namespace mori::shmem {
@@ -53,14 +53,6 @@ class Waiter {
   int spins_left_;
   int yields_left_ = kYields;
   long sleep_ns_ = 50'000;
-};
-
-/// What looks after a wait once it sleeps. Called by the waiting thread, several times a second.
-class WaitWatch {
- public:
-  virtual ~WaitWatch() = default;
-  /// @return an error that ends the wait; success to go on
-  virtual Status Look() = 0;
 };
 
 /// When a wait that lasts has something to say: after 10 s and at twice the time each, and at its

@@ -8,7 +8,7 @@
 #include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "base/machine.hpp"
-#include "bootstrap/socket_bootstrap.hpp"
+#include "bootstrap/factory.hpp"
 #include "shmem/start_lines.hpp"
 #include "shmem/wait.hpp"
 #include "transport/factory.hpp"
@@ -72,8 +72,8 @@ Result<std::unique_ptr<World>> World::Create(const Result<Config>& config,
   const Deadline deadline = Deadline::After(budget);
   MORI_RETURN_IF_ERROR(world->Connect(config, rendezvous));
   SetLogPe(rank, size);
-  const Status built = world->Build(deadline.AtLeast(
-      std::min<std::chrono::milliseconds>(budget, SocketBootstrap::kAfterMeeting)));
+  const Status built =
+      world->Build(deadline.AtLeast(std::min<std::chrono::milliseconds>(budget, kAfterMeeting)));
   if (!built.ok()) {
     // Who notices first tells it: what the bootstrap knows already, it has told.
     if (world->bootstrap_->Health().ok()) world->bootstrap_->Abort(built);
@@ -85,7 +85,7 @@ Result<std::unique_ptr<World>> World::Create(const Result<Config>& config,
 }
 
 Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous) {
-  SocketBootstrap::Options options;
+  BootstrapOptions options;
   options.rank = rank_;
   options.size = size_;
   options.version = MORI_SHMEM_VERSION;
@@ -108,7 +108,7 @@ Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous
   }
   LogDebug("init: rank {} of {} meets the others by TCP at {} own address{}", rank_, size_,
            options.listen_addresses.size(), options.listen_addresses.size() == 1 ? "" : "es");
-  MORI_ASSIGN_OR_RETURN(bootstrap_, SocketBootstrap::Connect(rendezvous, options));
+  MORI_ASSIGN_OR_RETURN(bootstrap_, MakeBootstrap(rendezvous, options));
   LogDebug("init: rank {} of {} is connected", rank_, size_);
   return Status();
 }
@@ -472,7 +472,7 @@ Status World::Finalize() {
   // Who was in another call goes on without this PE, and must not wait for it.
   if (left.code() == ErrorCode::kMismatch) bootstrap_->Abort(left);
   bootstrap_->Observe(nullptr);
-  bootstrap_->Close();
+  bootstrap_->Leave();
   return left.ok() ? posted : left;
 }
 

@@ -15,6 +15,7 @@
 namespace mori::shmem {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::Eventually;
 using testing::InThreads;
@@ -58,6 +59,38 @@ Bytes Pattern(int rank, int round, std::size_t size) {
   return bytes;
 }
 
+/// Every call that all ranks make together, with the least to say.
+struct CallOfAll {
+  const char* name;
+  Status (*make)(Bootstrap* end, const WaitLimit& limit);
+};
+const CallOfAll kCallsOfAll[] = {
+    {"AllGather", [](auto* end, const auto& wait) { return end->AllGather({}, wait).status(); }},
+    {"Combine",
+     [](auto* end, const auto& wait) {
+       const auto first = [](ByteView a, ByteView) { return Bytes(a.begin(), a.end()); };
+       return end->Combine({}, first, wait).status();
+     }},
+    {"Barrier", [](auto* end, const auto& wait) { return end->Barrier(wait); }},
+};
+
+/// A message with one number, and the sum of two such.
+Bytes Number(std::uint64_t value) { return ByteWriter().Int(value).Take(); }
+std::uint64_t ValueOf(ByteView message) { return ByteReader(message).Int<std::uint64_t>(); }
+Bytes Sum(ByteView a, ByteView b) { return Number(ValueOf(a) + ValueOf(b)); }
+
+/// Asks who is missing, each time that it is asked to look.
+class Onlooker final : public WaitWatch {
+ public:
+  using Judge = std::function<Status(const std::vector<int>& missing)>;
+  Onlooker(Bootstrap* end, Judge judge) : end_(end), judge_(std::move(judge)) {}
+  Status Look() override { return judge_(end_->Missing()); }
+
+ private:
+  Bootstrap* end_;
+  Judge judge_;
+};
+
 /// What an observer heard.
 class Heard {
  public:
@@ -98,7 +131,7 @@ class BootstrapSuite : public ::testing::TestWithParam<Parameters> {
   }
   void TearDown() override {
     for (auto& end : ends_) {
-      if (end) end->Close();
+      if (end) end->Leave();
     }
   }
 
@@ -183,18 +216,128 @@ TEST_P(BootstrapSuite, RoundsInSequenceStayApart) {
   for (auto& end : ends_) EXPECT_TRUE(end->Health().ok());
 }
 
-TEST_P(SeveralRanks, ARankThatDoesNotComeMakesTheOthersTimeOut) {
-  InThreads(last(), [&](int rank) {
-    const auto late = end(rank)->AllGather(Pattern(rank, 0, 8), Deadline::After(100ms));
-    EXPECT_EQ(late.status().code(), ErrorCode::kTimeout) << late.status().message();
-    EXPECT_FALSE(end(rank)->AllGather({}, Deadline::After(10ms)).ok())
-        << "an exchange goes on after a failure";
-    EXPECT_TRUE(end(rank)->Health().ok()) << "late is not lost";
+TEST_P(BootstrapSuite, CombinedMessagesReachEveryRank) {
+  const auto size = static_cast<std::uint64_t>(size_);
+  InThreads(size_, [&](int rank) {
+    for (std::uint64_t round = 0; round < 100; ++round) {
+      const auto sum =
+          end(rank)->Combine(Number(static_cast<std::uint64_t>(rank) + round), Sum, TestLimit());
+      ASSERT_TRUE(sum.ok()) << sum.status().message();
+      ASSERT_EQ(ValueOf(*sum), size * (size - 1) / 2 + size * round) << "in round " << round;
+    }
   });
 }
 
+TEST_P(BootstrapSuite, WhatIsCombinedMayGrowAndBeLarge) {
+  const auto append = [](ByteView a, ByteView b) { return ByteWriter().Raw(a).Raw(b).Take(); };
+  const std::size_t each = 20'000;
+  InThreads(size_, [&](int rank) {
+    const auto all =
+        end(rank)->Combine(Bytes(each, static_cast<std::uint8_t>(rank)), append, TestLimit());
+    ASSERT_TRUE(all.ok()) << all.status().message();
+    ASSERT_EQ(all->size(), each * static_cast<std::size_t>(size_));
+    std::vector<std::size_t> counts(static_cast<std::size_t>(size_));
+    for (const std::uint8_t from : *all) ++counts.at(from);
+    EXPECT_THAT(counts, ::testing::Each(each));
+  });
+}
+
+TEST_P(BootstrapSuite, ABarrierEndsOnNoRankBeforeAllHaveCome) {
+  constexpr int kRounds = 50;
+  std::atomic<int> came{0};
+  InThreads(size_, [&](int rank) {
+    for (int round = 1; round <= kRounds; ++round) {
+      if ((round + rank) % 17 == 0) std::this_thread::sleep_for(1ms);
+      ++came;
+      ASSERT_TRUE(end(rank)->Barrier(TestLimit()).ok());
+      ASSERT_GE(came, round * size_);
+    }
+  });
+}
+
+TEST_P(BootstrapSuite, DifferentCallsInTurnStayApart) {
+  InThreads(size_, [&](int rank) {
+    for (int round = 0; round < 30; ++round) {
+      const CallOfAll& call = kCallsOfAll[round % std::size(kCallsOfAll)];
+      const Status made = call.make(end(rank).get(), TestLimit());
+      ASSERT_TRUE(made.ok()) << call.name << ": " << made.message();
+    }
+  });
+}
+
+TEST_P(SeveralRanks, DifferentCallsAtOnceAreAMismatch) {
+  std::mutex mutex;
+  std::vector<Status> failures;
+  InThreads(size_, [&](int rank) {
+    const Status made = rank == last() ? end(rank)->Barrier(TestLimit())
+                                       : end(rank)->AllGather({}, TestLimit()).status();
+    if (made.code() == ErrorCode::kMismatch) end(rank)->Abort(made);
+    const std::lock_guard lock(mutex);
+    failures.push_back(made);
+  });
+  EXPECT_THAT(failures,
+              Contains(::testing::Property(
+                  &Status::message, MatchesRegex("rank [0-9]+ makes an? [a-z-]+ where rank [0-9]+ "
+                                                 "makes an? [a-z-]+"))));
+  for (const Status& failure : failures) EXPECT_FALSE(failure.ok());
+}
+
+TEST_P(SeveralRanks, AWatchSeesWhoIsMissingAndEndsTheWait) {
+  for (const CallOfAll& call : kCallsOfAll) {
+    Ends ends = std::get<0>(GetParam()).make(size_);
+    const int absent = size_ / 2;
+    InThreads(size_, [&](int rank) {
+      Bootstrap* const mine = ends[static_cast<std::size_t>(rank)].get();
+      EXPECT_THAT(mine->Missing(), IsEmpty()) << "it waits for nobody";
+      if (rank == absent) return;
+      Onlooker onlooker(mine, [&](const std::vector<int>& missing) {
+        const bool is_known = missing == std::vector{absent};  // once the others have come
+        return is_known ? Error(ErrorCode::kUnsupported, "enough") : Status();
+      });
+      const Status ended = call.make(mine, &onlooker);
+      EXPECT_EQ(ended.code(), ErrorCode::kUnsupported) << call.name << ": " << ended.message();
+      EXPECT_EQ(ended.message(), "enough");
+      EXPECT_THAT(mine->Missing(), IsEmpty()) << "the wait is over";
+    });
+    for (auto& end : ends) end->Leave();
+  }
+}
+
+TEST_P(SeveralRanks, AWatchThatGoesOnLetsTheCallEndWell) {
+  std::atomic<bool> is_seen{false};
+  InThreads(size_, [&](int rank) {
+    if (rank == last()) {
+      EXPECT_TRUE(Eventually([&] { return is_seen.load(); }));
+    }
+    Onlooker onlooker(end(rank).get(), [&](const std::vector<int>& missing) {
+      if (rank == 0 && missing == std::vector{last()}) is_seen = true;
+      return Status();
+    });
+    const auto sum = end(rank)->Combine(Number(1), Sum, &onlooker);
+    ASSERT_TRUE(sum.ok()) << sum.status().message();
+    EXPECT_EQ(ValueOf(*sum), static_cast<std::uint64_t>(size_));
+  });
+}
+
+TEST_P(SeveralRanks, ARankThatDoesNotComeMakesTheOthersTimeOut) {
+  for (const CallOfAll& call : kCallsOfAll) {
+    Ends ends = std::get<0>(GetParam()).make(size_);
+    InThreads(last(), [&](int rank) {
+      Bootstrap* const mine = ends[static_cast<std::size_t>(rank)].get();
+      const Status late = call.make(mine, Deadline::After(100ms));
+      EXPECT_EQ(late.code(), ErrorCode::kTimeout) << call.name << ": " << late.message();
+      EXPECT_FALSE(call.make(mine, Deadline::After(10ms)).ok())
+          << "an exchange goes on after a failure";
+      EXPECT_TRUE(mine->Health().ok()) << "late is not lost";
+    });
+    for (auto& end : ends) end->Leave();
+  }
+}
+
 TEST_P(SeveralRanks, ExactlyThoseWhoDoNotComeAreNamed) {
+  int next = 0;
   for (const int absent : SomeRanks()) {
+    const CallOfAll& call = kCallsOfAll[next++ % std::size(kCallsOfAll)];
     Ends ends = std::get<0>(GetParam()).make(size_);
     const int asker = absent == last() ? 0 : last();
     std::atomic<int> entered{0};
@@ -203,16 +346,16 @@ TEST_P(SeveralRanks, ExactlyThoseWhoDoNotComeAreNamed) {
       if (rank == absent) return;
       if (rank != asker) {
         ++entered;
-        EXPECT_FALSE(mine->AllGather({}, TestLimit()).ok());
+        EXPECT_FALSE(call.make(mine, TestLimit()).ok());
         return;
       }
       EXPECT_TRUE(Eventually([&] { return entered == size_ - 2; }));
-      const auto late = mine->AllGather({}, Deadline::After(2s));  // the others are in by then
-      EXPECT_THAT(late.status().message(),
+      const Status late = call.make(mine, Deadline::After(2s));  // the others are in by then
+      EXPECT_THAT(late.message(),
                   MatchesRegex(fmt::format("1 of {} ranks did not come within [0-9.]+ s: rank "
                                            "{}",
                                            size_, absent)));
-      mine->Abort(late.status());  // ends the wait of the others
+      mine->Abort(late);  // ends the wait of the others
     });
   }
 }
@@ -223,7 +366,9 @@ TEST_P(SeveralRanks, AnExpiredDeadlineReturnsAtOnce) {
 }
 
 TEST_P(BootstrapSuite, AbortReachesEveryRankWithItsText) {
+  int next = 0;
   for (const int quitter : SomeRanks()) {
+    const CallOfAll& call = kCallsOfAll[next++ % std::size(kCallsOfAll)];
     Ends ends = std::get<0>(GetParam()).make(size_);
     const std::string text =
         fmt::format("rank {} is lost: it gave up: no room for 5 bytes", quitter);
@@ -231,9 +376,9 @@ TEST_P(BootstrapSuite, AbortReachesEveryRankWithItsText) {
       const auto mine =
           std::move(ends[static_cast<std::size_t>(rank)]);  // gone as soon as it fails
       if (rank == quitter) mine->Abort(Error(ErrorCode::kOutOfMemory, "no room for {} bytes", 5));
-      const auto all = mine->AllGather({}, TestLimit());
-      EXPECT_EQ(all.status().code(), ErrorCode::kPeerLost) << "on rank " << rank;
-      EXPECT_EQ(all.status().message(), text) << "on rank " << rank;
+      const Status made = call.make(mine.get(), TestLimit());
+      EXPECT_EQ(made.code(), ErrorCode::kPeerLost) << "on rank " << rank;
+      EXPECT_EQ(made.message(), text) << "on rank " << rank;
       EXPECT_EQ(mine->Health().code(), ErrorCode::kPeerLost) << "on rank " << rank;
       EXPECT_EQ(mine->Health().message(), text) << "on rank " << rank;
     });
@@ -263,7 +408,9 @@ TEST_P(SeveralRanks, AbortIsKnownBeforeTheNextExchange) {
 }
 
 TEST_P(SeveralRanks, ARankThatVanishesIsNamedOnEveryOther) {
+  int next = 0;
   for (const int victim : SomeRanks()) {
+    const CallOfAll& call = kCallsOfAll[next++ % std::size(kCallsOfAll)];
     Ends ends = std::get<0>(GetParam()).make(size_);
     InThreads(size_, [&](int rank) {
       const auto mine =
@@ -271,10 +418,10 @@ TEST_P(SeveralRanks, ARankThatVanishesIsNamedOnEveryOther) {
       if (rank == victim) return;
       Heard heard;
       mine->Observe(heard.Listener());
-      const auto all = mine->AllGather({}, TestLimit());
-      EXPECT_EQ(all.status().code(), ErrorCode::kPeerLost) << "on rank " << rank;
-      EXPECT_THAT(all.status().message(), StartsWith(fmt::format("rank {} is lost: it", victim)))
-          << "on rank " << rank;
+      const Status made = call.make(mine.get(), TestLimit());
+      EXPECT_EQ(made.code(), ErrorCode::kPeerLost) << call.name << " on rank " << rank;
+      EXPECT_THAT(made.message(), StartsWith(fmt::format("rank {} is lost: it", victim)))
+          << call.name << " on rank " << rank;
       const std::vector<int> known = heard.ranks();
       EXPECT_TRUE(!known.empty() && known.front() == victim)
           << "the call failed before the observer heard of it, on rank " << rank;
@@ -320,11 +467,11 @@ TEST_P(BootstrapSuite, ARankHearsOfItsOwnAbort) {
   EXPECT_EQ(heard.reason(0), "it gave up: enough");
 }
 
-TEST_P(SeveralRanks, CloseIsNoLoss) {
+TEST_P(SeveralRanks, LeavingIsNoLoss) {
   std::vector<Heard> heard(static_cast<std::size_t>(last()));
   for (int rank = 0; rank < last(); ++rank)
     end(rank)->Observe(heard[static_cast<std::size_t>(rank)].Listener());
-  end(last())->Close();
+  end(last())->Leave();
   end(last()).reset();
   InThreads(last(), [&](int rank) {
     const auto all = end(rank)->AllGather({}, Deadline::After(100ms));
@@ -334,7 +481,7 @@ TEST_P(SeveralRanks, CloseIsNoLoss) {
   for (const Heard& here : heard) EXPECT_THAT(here.ranks(), IsEmpty());
 }
 
-TEST_P(BootstrapSuite, RanksThatCloseAtOnceLoseNobody) {
+TEST_P(BootstrapSuite, RanksThatLeaveAtOnceLoseNobody) {
   std::vector<Heard> heard(static_cast<std::size_t>(size_));
   InThreads(size_, [&](int rank) {
     auto mine = std::move(end(rank));
@@ -342,8 +489,8 @@ TEST_P(BootstrapSuite, RanksThatCloseAtOnceLoseNobody) {
     const auto all = mine->AllGather({}, TestLimit());
     EXPECT_TRUE(all.ok()) << all.status().message();
     if (rank % 3 == 1) std::this_thread::sleep_for(2ms);
-    mine->Close();
-    mine->Close();
+    mine->Leave();
+    mine->Leave();
   });
   for (const Heard& here : heard) EXPECT_THAT(here.ranks(), IsEmpty());
 }

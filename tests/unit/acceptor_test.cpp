@@ -107,7 +107,7 @@ TEST_F(AcceptorTest, ACallerComesThroughWithItsFirstMessageAndWhatFollowed) {
   auto caller = Await([&] {
     ours = Prove(acceptor_->port(), rendezvous_);
     ours->Queue({FrameType::kJoin, 7, 0, {5}});
-    ours->Queue({FrameType::kGather, 7, 1, {1, 2, 3, 4}});
+    ours->Queue({FrameType::kLetter, 7, 1, {1, 2, 3, 4}});
     ASSERT_TRUE(ours->Flush().ok());
   });
   EXPECT_EQ(caller.first.type, FrameType::kJoin);

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 constexpr StreamKeys kHere{{1, 2, 3}, {4, 5, 6}};
 constexpr StreamKeys kThere{{4, 5, 6}, {1, 2, 3}};
 
-Frame Example() { return {FrameType::kGather, 7, 0x01020304, {10, 20, 30}}; }
+Frame Example() { return {FrameType::kLetter, 7, 0x01020304, {10, 20, 30}}; }
 
 void ExpectEqual(const Frame& actual, const Frame& expected) {
   EXPECT_EQ(actual.type, expected.type);
@@ -58,7 +58,7 @@ TEST_F(ConnectionTest, FramesArriveInOrderBothWays) {
 }
 
 TEST_F(ConnectionTest, AFrameLargerThanTheSocketsBufferArrives) {
-  const Frame large{FrameType::kTable, 0, 0, Bytes(4 << 20, 0x77)};
+  const Frame large{FrameType::kLetter, 0, 0, Bytes(4 << 20, 0x77)};
   std::thread sender([&] { EXPECT_TRUE(here_->Send(large, TestLimit()).ok()); });
   const auto frame = there_->Receive(TestLimit());
   sender.join();
@@ -67,7 +67,7 @@ TEST_F(ConnectionTest, AFrameLargerThanTheSocketsBufferArrives) {
 }
 
 TEST_F(ConnectionTest, WhatTheSocketDoesNotTakeIsLeftForLater) {
-  const Frame large{FrameType::kTable, 0, 0, Bytes(4 << 20, 0x77)};
+  const Frame large{FrameType::kLetter, 0, 0, Bytes(4 << 20, 0x77)};
   here_->Queue(large);
   here_->Queue(Example());
   ASSERT_TRUE(here_->Flush().ok());
@@ -90,7 +90,7 @@ TEST_F(ConnectionTest, WhatTheSocketDoesNotTakeIsLeftForLater) {
 
 TEST_F(ConnectionTest, WaitsNoLongerThanTheDeadline) {
   EXPECT_EQ(there_->Receive(Deadline::After({})).status().code(), ErrorCode::kTimeout);
-  const Frame large{FrameType::kTable, 0, 0, Bytes(16 << 20)};
+  const Frame large{FrameType::kLetter, 0, 0, Bytes(16 << 20)};
   EXPECT_EQ(here_->Send(large, Deadline::After(5ms)).code(), ErrorCode::kTimeout);
 }
 

@@ -161,7 +161,7 @@ TEST_F(FdExchangeTest, APeThatVanishesIsNamedByTheBootstrap) {
     const UniqueFd mine = Marked(index + 1);
     const auto all = exchange->AllGather(mine.get(), TestLimit());
     EXPECT_EQ(all.status().code(), ErrorCode::kPeerLost);
-    EXPECT_EQ(all.status().message(), "rank 2 is lost: it left without closing");
+    EXPECT_EQ(all.status().message(), "rank 2 is lost: it left without a word");
   });
 }
 
@@ -282,7 +282,7 @@ std::string ExchangeAsProcess(int index, int count, const testing::SharedListene
   if (!exchange.ok()) return exchange.status().message();
   const UniqueFd mine = Marked(index + 1);
   const std::string checked = Check((*exchange)->AllGather(mine.get(), TestLimit()), count);
-  alone[0]->Close();
+  alone[0]->Leave();
   return checked;
 }
 

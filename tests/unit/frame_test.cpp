@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::IsEmpty;
 
-Frame Example() { return {FrameType::kGather, 7, 0x01020304, {10, 20, 30}}; }
+Frame Example() { return {FrameType::kLetter, 7, 0x01020304, {10, 20, 30}}; }
 
 void ExpectEqual(const Frame& actual, const Frame& expected) {
   EXPECT_EQ(actual.type, expected.type);

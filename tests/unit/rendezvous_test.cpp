@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <future>
 
+#include "bootstrap/letter.hpp"
 #include "bootstrap/socket.hpp"
 #include "support/bootstrap_ranks.hpp"
 #include "support/forked.hpp"
@@ -355,6 +356,12 @@ TEST(SilentRendezvous, IsWaitedForNoLongerThanTheBudget) {
 /// Two ranks of which the test plays one: the child of the other in the tree.
 class PlayedChild : public RendezvousTest {
  protected:
+  /// To rank 0, of a call of all ranks of a kind (1 an all-gather, 2 a combination, as init ends
+  /// with).
+  static Frame Letter(std::uint8_t kind, std::uint32_t sequence) {
+    return {FrameType::kLetter, 1, 0,
+            EncodeLetter({1, 0, {}, ByteWriter().Int(kind).Int(sequence).Take()})};
+  }
   /// Joins as rank 1; what becomes of rank 0 is in `joined`.
   void Play(const std::function<void(Connection*)>& after_join, Joined* joined) {
     std::thread real([&] { *joined = Join(id(), RankOptions(0, 2)); });
@@ -375,13 +382,16 @@ class PlayedChild : public RendezvousTest {
   }
 };
 
+TEST_F(PlayedChild, AnotherCallIsRefused) {
+  Joined joined = Status(ErrorCode::kInternal, "did not return");
+  Play([](Connection* link) { EXPECT_TRUE(link->Send(Letter(1, 0), TestLimit()).ok()); }, &joined);
+  EXPECT_EQ(joined.status().message(),
+            "rank 1 makes an all-gather where rank 0 makes a combination");
+}
+
 TEST_F(PlayedChild, AMessageOfAnotherExchangeIsRefused) {
   Joined joined = Status(ErrorCode::kInternal, "did not return");
-  Play(
-      [](Connection* link) {
-        EXPECT_TRUE(link->Send({FrameType::kGather, 1, 5, {}}, TestLimit()).ok());
-      },
-      &joined);
+  Play([](Connection* link) { EXPECT_TRUE(link->Send(Letter(2, 5), TestLimit()).ok()); }, &joined);
   EXPECT_EQ(joined.status().message(), "rank 1 is at exchange 5, rank 0 at 0");
 }
 
@@ -392,8 +402,11 @@ TEST_F(PlayedChild, AMessageInAnotherNameOrOutOfPlaceIsALoss) {
   };
   const Bytes one = ByteWriter().Int<std::uint32_t>(1).Text("x").Take();
   const Row rows[] = {
-      {{FrameType::kGather, 0, 0, one}, "it sent a message in another rank's name"},
-      {{FrameType::kTable, 1, 0, one}, "it sent a message out of place"},
+      {{FrameType::kLetter, 0, 0, one}, "it sent a message in another rank's name"},
+      {{FrameType::kLetter, 1, 0, one}, "it sent a message out of place"},
+      {{FrameType::kLetter, 1, 0, EncodeLetter({1, 1, {}, {}})}, "it sent a message out of place"},
+      {{FrameType::kLetter, 1, 0, EncodeLetter({1, 2, {}, {}})}, "it sent a message out of place"},
+      {{FrameType::kLetter, 1, 0, EncodeLetter({-1, 0, {}, {}})}, "it sent a message out of place"},
       {{FrameType::kHello, 1, 0, {}}, "it sent a message out of place"},
       {{FrameType::kMissing, 1, 0, {}}, "it sent a message out of place"},
       {{FrameType::kCensus, 1, 0, {}}, "it sent a message out of place"},
@@ -414,8 +427,7 @@ TEST_F(PlayedChild, WhoIsDeclaredLostIsHungUpOn) {
   Status end;
   Play(
       [&](Connection* link) {
-        const Bytes mine = ByteWriter().Int<std::uint32_t>(1).Block({}).Take();
-        EXPECT_TRUE(link->Send({FrameType::kGather, 1, 0, mine}, TestLimit()).ok());
+        EXPECT_TRUE(link->Send(Letter(2, 0), TestLimit()).ok());
         const auto table = link->Receive(TestLimit());  // its init is over, and it stays
         EXPECT_TRUE(table.ok()) << table.status().message();
         EXPECT_TRUE(link->Send({FrameType::kHello, 1, 0, {}}, TestLimit()).ok());
@@ -578,7 +590,7 @@ TEST_F(RendezvousTest, SomethingUnexpectedFromARankIsItsLoss) {
   other.SayHello();
   odd.SayHello();
   std::this_thread::sleep_for(20ms);
-  odd.Say(FrameType::kGather, {1, 2, 3});
+  odd.Say(FrameType::kLetter, {1, 2, 3});
   const Status lost = other.Rejection();
   EXPECT_EQ(lost.code(), ErrorCode::kPeerLost);
   EXPECT_EQ(lost.message(), Introduced(1) + " was lost during init: it sent something unexpected");
@@ -616,7 +628,7 @@ TEST_F(RendezvousTest, ManyRanksMeet) {
     for (int from = 0; from < 100; ++from)
       EXPECT_EQ((*all)[static_cast<std::size_t>(from)], ByteWriter().Int(from).bytes());
   });
-  InThreads(100, [&](int rank) { (*joined[static_cast<std::size_t>(rank)])->Close(); });
+  InThreads(100, [&](int rank) { (*joined[static_cast<std::size_t>(rank)])->Leave(); });
 }
 
 TEST_F(RendezvousTest, AnIdThatNobodyUsesEnds) {
@@ -730,7 +742,7 @@ TEST(RendezvousService, AWorldOfOneNeedsNoNetwork) {
     if (!alone.ok()) return alone.status().message();
     const auto all = (*alone)->AllGather(Bytes{1, 2}, TestLimit());
     if (!all.ok() || all->size() != 1 || (*all)[0] != Bytes{1, 2}) return "no exchange";
-    (*alone)->Close();
+    (*alone)->Leave();
     return Join(*id, RankOptions(0, 1)).ok() ? "an id served twice" : "";
   });
   if (failures.find("no namespace") != std::string::npos)

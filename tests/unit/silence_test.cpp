@@ -98,7 +98,7 @@ TEST(Silence, OfAStoppedProcessIsNoLoss) {
                           ::kill(board->stopped, SIGCONT);
                         }
                         const auto all = (*joined)->AllGather({}, testing::TestLimit());
-                        (*joined)->Close();
+                        (*joined)->Leave();
                         return all.status().message();
                       }),
             "");
