@@ -89,6 +89,10 @@ class DeviceStreams final : public Streams {
     return LaunchGrid(LibraryKernels::Of(Name::kReduce, type), grid, stream, dest, source, count,
                       static_cast<int>(op));
   }
+  Result<const Operations*> Remote(void*) override {
+    return Error(ErrorCode::kUnsupported,
+                 "streams of a device do not reach PEs over the network in this version");
+  }
   Status Complete() override { return device_.AwaitPosted(); }
 
   Result<std::uint64_t> Atomic(detail::AtomicOp operation, int bytes, void* word,

@@ -1,9 +1,8 @@
 // Out-of-line parts of the inline operations: what is not the common case.
 #include "mori/shmem/host_ops.hpp"
 
+#include "shmem/checks.hpp"
 #include "shmem/edge.hpp"
-#include "shmem/operations.hpp"
-#include "shmem/symmetric_address.hpp"
 #include "shmem/wait.hpp"
 
 namespace mori::shmem {
@@ -70,20 +69,22 @@ namespace detail {
 std::byte* MappedPointer(const void* address, std::size_t bytes, int pe, const char* what) {
   std::byte* pointer = nullptr;
   OnWorld(what, [&](const World& world) -> Status {
-    MORI_ASSIGN_OR_RETURN(pointer, FindMapped(world, address, bytes, pe));
+    MORI_ASSIGN_OR_RETURN(pointer, world.memory().FindMapped(address, bytes, pe));
     return Status();
   });
   return pointer;
 }
 
 int PutOutOfLine(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
-  return OnWorld(
-      what, [&](const World& world) { return After(world, Put(world, dest, source, bytes, pe)); });
+  return OnWorld(what, [&](const World& world) {
+    return After(world, world.operations().Put(dest, source, bytes, pe));
+  });
 }
 
 int GetOutOfLine(void* dest, const void* source, std::size_t bytes, int pe, const char* what) {
-  return OnWorld(
-      what, [&](const World& world) { return After(world, Get(world, dest, source, bytes, pe)); });
+  return OnWorld(what, [&](const World& world) {
+    return After(world, world.operations().Get(dest, source, bytes, pe));
+  });
 }
 
 int WaitOutOfLine(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value,
@@ -125,18 +126,17 @@ std::uint64_t ReadOutOfLine(const void* ivar, int bytes, const char* what) {
 
 int FenceOutOfLine() {
   return OnWorld("shmem_fence",
-                 [](const World& world) { return After(world, FenceNetwork(world)); });
+                 [](const World& world) { return After(world, world.operations().Fence()); });
 }
 
 int QuietOutOfLine() {
   return OnWorld("shmem_quiet",
-                 [](const World& world) { return After(world, QuietNetwork(world)); });
+                 [](const World& world) { return After(world, world.operations().Quiet()); });
 }
 
 int QuietOutOfLine(int pe) {
   return OnWorld("shmem_quiet", [&](const World& world) -> Status {
-    MORI_RETURN_IF_ERROR(CheckPe(world, pe));
-    return After(world, QuietNetwork(world, pe));
+    return After(world, world.operations().Quiet(pe));
   });
 }
 
@@ -144,7 +144,8 @@ int AtomicOutOfLine(AtomicOp op, const void* address, int bytes, std::uint64_t v
                     std::uint64_t expected, int pe, const char* what, std::uint64_t* found) {
   *found = 0;
   return OnWorld(what, [&](const World& world) -> Status {
-    MORI_ASSIGN_OR_RETURN(*found, Atomic(world, op, address, bytes, value, expected, pe));
+    MORI_ASSIGN_OR_RETURN(*found,
+                          world.operations().Atomic(op, address, bytes, value, expected, pe, true));
     return After(world, Status());
   });
 }
@@ -153,14 +154,15 @@ int CheckWord(const void* address, int bytes, int pe, const char* what) {
   const auto width = static_cast<std::uint64_t>(bytes);
   return OnWorld(what, [&](const World& world) -> Status {
     MORI_RETURN_IF_ERROR(shmem::CheckWord(address, width));
-    return Locate(world, address, width, pe).status();
+    return world.memory().Locate(address, width, pe).status();
   });
 }
 
 int PutSignalOutOfLine(void* dest, const void* source, std::size_t bytes, std::uint64_t* sig_addr,
                        std::uint64_t signal, SignalOp op, int pe) {
   return OnWorld("shmem_putmem_signal", [&](const World& world) {
-    return After(world, PutSignal(world, dest, source, bytes, sig_addr, signal, op, pe));
+    return After(world,
+                 world.operations().PutSignal(dest, source, bytes, sig_addr, signal, op, pe));
   });
 }
 

@@ -5,8 +5,7 @@
 #include <type_traits>
 
 #include "base/element_copy.hpp"
-#include "heap/heap.hpp"
-#include "mori/shmem/host_ops.hpp"
+#include "shmem/operations.hpp"
 #include "shmem/streams.hpp"
 
 namespace mori::shmem {
@@ -45,14 +44,7 @@ class HostStreams final : public Streams {
   Status Signal(std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
                 void* stream) override {
     MORI_RETURN_IF_ERROR(CheckStream(stream));
-    auto* word = At(sig_addr, sizeof *sig_addr, pe);
-    // Release: pairs with the acquiring load of who waits for the signal.
-    if (op == SignalOp::kSet) {
-      __atomic_store_n(word, signal, __ATOMIC_RELEASE);
-    } else {
-      __atomic_fetch_add(word, signal, __ATOMIC_RELEASE);
-    }
-    return Status();
+    return parts_.operations->Signal(sig_addr, signal, op, pe);
   }
   Status Wait(const std::uint64_t* sig_addr, Cmp cmp, std::uint64_t value, void* stream) override {
     MORI_RETURN_IF_ERROR(CheckStream(stream));
@@ -61,49 +53,47 @@ class HostStreams final : public Streams {
   Status Quiet(void* stream) override {
     MORI_RETURN_IF_ERROR(CheckStream(stream));
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    return Status();
+    return parts_.operations->Quiet();
   }
   Status Meet(void* stream) override {
     MORI_RETURN_IF_ERROR(CheckStream(stream));
     return parts_.meet();
   }
 
+  // What a collective puts is complete when its PEs have met, since a meeting begins with a quiet.
+  // Who cannot put meets the others all the same.
   Status Broadcast(void* dest, const void* source, std::uint64_t bytes, int root,
                    void* stream) override {
     MORI_RETURN_IF_ERROR(CheckStream(stream));
-    if (parts_.pe == root) {
-      for (int pe = 0; pe < parts_.world_size; ++pe) Put(dest, 0, source, bytes, pe);
-    }
-    return parts_.meet();
+    Status put;
+    if (parts_.pe == root) put = PutToAll(dest, 0, source, 0, bytes);
+    return Met(put);
   }
   Status FCollect(void* dest, const void* source, std::uint64_t bytes, void* stream) override {
     MORI_RETURN_IF_ERROR(CheckStream(stream));
-    for (int pe = 0; pe < parts_.world_size; ++pe)
-      Put(dest, static_cast<std::uint64_t>(parts_.pe) * bytes, source, bytes, pe);
-    return parts_.meet();
+    return Met(PutToAll(dest, Index() * bytes, source, 0, bytes));
   }
   Status AllToAll(void* dest, const void* source, std::uint64_t bytes, void* stream) override {
     MORI_RETURN_IF_ERROR(CheckStream(stream));
-    for (int pe = 0; pe < parts_.world_size; ++pe) {
-      Put(dest, static_cast<std::uint64_t>(parts_.pe) * bytes,
-          static_cast<const std::byte*>(source) + static_cast<std::uint64_t>(pe) * bytes, bytes,
-          pe);
-    }
-    return parts_.meet();
+    return Met(PutToAll(dest, Index() * bytes, source, bytes, bytes));
   }
   Status Reduce(void* dest, const void* source, std::uint64_t count, ElementType type, ReduceOp op,
                 void* stream) override {
     MORI_RETURN_IF_ERROR(CheckStream(stream));
     MORI_RETURN_IF_ERROR(parts_.meet());
     switch (type) {
-      case ElementType::kInt32: ReduceAs<std::int32_t>(dest, source, count, op); break;
-      case ElementType::kUint32: ReduceAs<std::uint32_t>(dest, source, count, op); break;
-      case ElementType::kInt64: ReduceAs<std::int64_t>(dest, source, count, op); break;
-      case ElementType::kUint64: ReduceAs<std::uint64_t>(dest, source, count, op); break;
-      case ElementType::kFloat32: ReduceAs<float>(dest, source, count, op); break;
-      case ElementType::kFloat64: ReduceAs<double>(dest, source, count, op); break;
+      case ElementType::kInt32: return Met(ReduceAs<std::int32_t>(dest, source, count, op));
+      case ElementType::kUint32: return Met(ReduceAs<std::uint32_t>(dest, source, count, op));
+      case ElementType::kInt64: return Met(ReduceAs<std::int64_t>(dest, source, count, op));
+      case ElementType::kUint64: return Met(ReduceAs<std::uint64_t>(dest, source, count, op));
+      case ElementType::kFloat32: return Met(ReduceAs<float>(dest, source, count, op));
+      case ElementType::kFloat64: return Met(ReduceAs<double>(dest, source, count, op));
     }
-    return parts_.meet();
+    return Error(ErrorCode::kInternal, "element type {}", static_cast<int>(type));
+  }
+  Result<const Operations*> Remote(void* stream) override {
+    MORI_RETURN_IF_ERROR(CheckStream(stream));
+    return parts_.operations;
   }
   Status Complete() override { return Status(); }
   Result<std::uint64_t> Atomic(detail::AtomicOp, int, void*, std::uint64_t,
@@ -117,44 +107,58 @@ class HostStreams final : public Streams {
     return Error(ErrorCode::kInvalidArgument,
                  "stream {}: on the host backend the only stream is null", stream);
   }
-  template <typename T>
-  T* At(T* address, std::uint64_t bytes, int pe) const {
-    return reinterpret_cast<T*>(parts_.heap->Translate(address, bytes, pe));
+  std::uint64_t Index() const { return static_cast<std::uint64_t>(parts_.pe); }
+  Status Met(const Status& done) const {
+    const Status met = parts_.meet();
+    return done.ok() ? met : done;
   }
-  void Put(void* dest, std::uint64_t offset, const void* source, std::uint64_t bytes,
-           int pe) const {
-    std::byte* to =
-        reinterpret_cast<std::byte*>(At(static_cast<std::byte*>(dest) + offset, bytes, pe));
-    if (bytes > 0 && to != source) CopyElements(to, source, bytes);
+  /// `bytes` to every PE, from `source` and as much further for each as `step` says. Begins behind
+  /// this PE, so that not all begin with the same.
+  Status PutToAll(void* dest, std::uint64_t offset, const void* source, std::uint64_t step,
+                  std::uint64_t bytes) const {
+    if (bytes == 0) return Status();
+    std::byte* const to = static_cast<std::byte*>(dest) + offset;
+    for (int i = 1; i <= parts_.world_size; ++i) {
+      const int pe = (parts_.pe + i) % parts_.world_size;
+      const std::byte* const from =
+          static_cast<const std::byte*>(source) + static_cast<std::uint64_t>(pe) * step;
+      if (pe == parts_.pe && to == from) continue;
+      MORI_RETURN_IF_ERROR(parts_.operations->Put(to, from, bytes, pe, Until::kQuiet));
+    }
+    return Status();
   }
 
   /// As in device/collectives.hpp: this PE's part of the elements, to all.
   template <typename T>
-  void ReduceAs(void* dest, const void* source, std::uint64_t count, ReduceOp op) const {
+  Status ReduceAs(void* dest, const void* source, std::uint64_t count, ReduceOp op) const {
     const auto n_pes = static_cast<std::uint64_t>(parts_.world_size);
     const std::uint64_t part = (count + n_pes - 1) / n_pes;
-    const std::uint64_t start = std::min(count, part * static_cast<std::uint64_t>(parts_.pe));
+    const std::uint64_t start = std::min(count, part * Index());
     const std::uint64_t length = std::min(part, count - start);
-    if (length == 0) return;
     const T* mine = static_cast<const T*>(source) + start;
     T* result = static_cast<T*>(dest) + start;
-    for (std::uint64_t done = 0; done < length; done += kAtATime<T>)
-      ReduceSome(result + done, mine + done, std::min(kAtATime<T>, length - done), op);
+    for (std::uint64_t done = 0; done < length; done += kAtATime<T>) {
+      MORI_RETURN_IF_ERROR(
+          ReduceSome(result + done, mine + done, std::min(kAtATime<T>, length - done), op));
+    }
+    return Status();
   }
   /// What fits on the stack. An element is read everywhere before it is stored anywhere.
   template <typename T>
   static constexpr std::uint64_t kAtATime = 4096 / sizeof(T);
   template <typename T>
-  void ReduceSome(T* dest, const T* source, std::uint64_t count, ReduceOp op) const {
+  Status ReduceSome(T* dest, const T* source, std::uint64_t count, ReduceOp op) const {
     const std::uint64_t bytes = count * sizeof(T);
     std::array<T, kAtATime<T>> values;
-    std::memcpy(values.data(), At(source, bytes, 0), bytes);
+    std::array<T, kAtATime<T>> theirs;
+    MORI_RETURN_IF_ERROR(parts_.operations->Get(values.data(), source, bytes, 0));
     for (int pe = 1; pe < parts_.world_size; ++pe) {
-      const T* theirs = At(source, bytes, pe);
+      MORI_RETURN_IF_ERROR(parts_.operations->Get(theirs.data(), source, bytes, pe));
       for (std::uint64_t i = 0; i < count; ++i) values[i] = Combine(op, values[i], theirs[i]);
     }
     for (int pe = 0; pe < parts_.world_size; ++pe)
-      CopyElements(At(dest, bytes, pe), values.data(), bytes);
+      MORI_RETURN_IF_ERROR(parts_.operations->Put(dest, values.data(), bytes, pe));
+    return Status();
   }
 
   HostStreamParts parts_;

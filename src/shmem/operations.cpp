@@ -1,36 +1,11 @@
 #include "shmem/operations.hpp"
 
-#include <algorithm>
-
-#include "shmem/symmetric_address.hpp"
+#include "shmem/checks.hpp"
 
 namespace mori::shmem {
 namespace {
 
 using detail::AtomicOp;
-
-/// `part(place, done, bytes)` for each stretch of `pe`'s copy of a range that `Locate()` has found
-/// remote, `done` bytes behind its start.
-template <typename Part>
-Status ForEachStretch(const World& world, const void* address, std::uint64_t bytes, int pe,
-                      Part part) {
-  for (std::uint64_t done = 0; done < bytes;) {
-    const auto stretch = world.heap().Remote(static_cast<const std::byte*>(address) + done, pe);
-    if (!stretch) {
-      return Error(ErrorCode::kInternal, "the network does not know {} of PE {}", address, pe);
-    }
-    const std::uint64_t length = std::min(stretch->bytes, bytes - done);
-    MORI_RETURN_IF_ERROR(part(stretch->place, done, length));
-    done += length;
-  }
-  return Status();
-}
-
-/// A word lies in one piece: pieces begin and end on pages.
-Result<RemotePlace> RemoteWord(const World& world, const void* word, int pe) {
-  if (const auto stretch = world.heap().Remote(word, pe)) return stretch->place;
-  return Error(ErrorCode::kInternal, "the network does not know {} of PE {}", word, pe);
-}
 
 /// On a word of the host's, with the order that the inline atomics have.
 template <typename T>
@@ -49,11 +24,13 @@ T HostAtomic(AtomicOp op, T* word, T value, T expected) {
   return expected;
 }
 
-Result<std::uint64_t> NearAtomic(const World& world, AtomicOp op, std::byte* word, int width,
-                                 std::uint64_t value, std::uint64_t expected) {
-  if (!world.runtime().IsHostMemory()) {
-    MORI_ASSIGN_OR_RETURN(Streams * streams, world.streams());
-    return streams->Atomic(op, width, word, value, expected);
+}  // namespace
+
+Result<std::uint64_t> Operations::NearAtomic(AtomicOp op, std::byte* word, int width,
+                                             std::uint64_t value, std::uint64_t expected) const {
+  if (parts_.device != nullptr) {
+    MORI_RETURN_IF_ERROR(parts_.device->status());
+    return (**parts_.device)->Atomic(op, width, word, value, expected);
   }
   if (width == 8) return HostAtomic(op, reinterpret_cast<std::uint64_t*>(word), value, expected);
   return std::uint64_t{HostAtomic(op, reinterpret_cast<std::uint32_t*>(word),
@@ -61,97 +38,102 @@ Result<std::uint64_t> NearAtomic(const World& world, AtomicOp op, std::byte* wor
                                   static_cast<std::uint32_t>(expected))};
 }
 
-Result<std::uint64_t> RemoteAtomic(const World& world, AtomicOp op, const void* word, int width,
-                                   std::uint64_t value, std::uint64_t expected, int pe,
-                                   bool wants_result) {
-  MORI_ASSIGN_OR_RETURN(const RemotePlace place, RemoteWord(world, word, pe));
-  Channel& channel = world.network()->channel();
+Status Operations::Put(void* dest, const void* source, std::uint64_t bytes, int pe,
+                       Until until) const {
+  MORI_ASSIGN_OR_RETURN(const Location to, parts_.memory->Locate(dest, bytes, pe));
+  if (to.near != nullptr) return parts_.runtime->Copy(to.near, source, bytes);
+  Channel& channel = parts_.network->channel();
+  return parts_.memory->ForEachStretch(
+      dest, bytes, pe, [&](RemotePlace place, std::uint64_t done, std::uint64_t length) {
+        const std::byte* from = static_cast<const std::byte*>(source) + done;
+        return until == Until::kQuiet ? channel.PutNbi(pe, place, from, length)
+                                      : channel.Put(pe, place, from, length);
+      });
+}
+
+Status Operations::Get(void* dest, const void* source, std::uint64_t bytes, int pe,
+                       Until until) const {
+  MORI_ASSIGN_OR_RETURN(const Location from, parts_.memory->Locate(source, bytes, pe));
+  if (from.near != nullptr) return parts_.runtime->Copy(dest, from.near, bytes);
+  Channel& channel = parts_.network->channel();
+  return parts_.memory->ForEachStretch(
+      source, bytes, pe, [&](RemotePlace place, std::uint64_t done, std::uint64_t length) {
+        std::byte* const to = static_cast<std::byte*>(dest) + done;
+        return until == Until::kQuiet ? channel.GetNbi(pe, to, place, length)
+                                      : channel.Get(pe, to, place, length);
+      });
+}
+
+Status Operations::PutSignal(void* dest, const void* source, std::uint64_t bytes,
+                             std::uint64_t* word, std::uint64_t signal, SignalOp op, int pe) const {
+  MORI_RETURN_IF_ERROR(CheckSignalOp(op));
+  MORI_RETURN_IF_ERROR(CheckWord(word, sizeof signal));
+  if (op == SignalOp::kAdd) MORI_RETURN_IF_ERROR(CheckAtomicsOf(pe));
+  MORI_RETURN_IF_ERROR(parts_.memory->Locate(word, sizeof signal, pe).status());
+  MORI_ASSIGN_OR_RETURN(const Location to, parts_.memory->Locate(dest, bytes, pe));
+  if (to.near != nullptr) {
+    MORI_RETURN_IF_ERROR(parts_.runtime->Copy(to.near, source, bytes));
+    return Signal(word, signal, op, pe);
+  }
+  Channel& channel = parts_.network->channel();
+  if (!parts_.memory->IsOnePiece(dest, bytes, pe)) {
+    // All pieces are there before the signal is sent.
+    MORI_RETURN_IF_ERROR(Put(dest, source, bytes, pe, Until::kQuiet));
+    MORI_RETURN_IF_ERROR(channel.Quiet(pe));
+    return Signal(word, signal, op, pe);
+  }
+  MORI_ASSIGN_OR_RETURN(const RemotePlace place, parts_.memory->RemoteWord(dest, pe));
+  MORI_ASSIGN_OR_RETURN(const RemotePlace of_signal, parts_.memory->RemoteWord(word, pe));
+  return channel.PutSignal(pe, place, source, bytes, of_signal, signal, op);
+}
+
+Status Operations::Signal(std::uint64_t* word, std::uint64_t signal, SignalOp op, int pe) const {
+  MORI_RETURN_IF_ERROR(CheckSignalOp(op));
+  return Atomic(op == SignalOp::kSet ? AtomicOp::kSet : AtomicOp::kFetchAdd, word, sizeof signal,
+                signal, 0, pe, false)
+      .status();
+}
+
+Result<std::uint64_t> Operations::Atomic(AtomicOp op, const void* word, int width,
+                                         std::uint64_t value, std::uint64_t expected, int pe,
+                                         bool wants_result) const {
+  MORI_RETURN_IF_ERROR(CheckWord(word, static_cast<std::uint64_t>(width)));
+  MORI_ASSIGN_OR_RETURN(const Location location,
+                        parts_.memory->Locate(word, static_cast<std::uint64_t>(width), pe));
+  if (location.near != nullptr) {
+    if (op != AtomicOp::kFetch && op != AtomicOp::kSet) MORI_RETURN_IF_ERROR(CheckAtomicsOf(pe));
+    return NearAtomic(op, location.near, width, value, expected);
+  }
+  MORI_ASSIGN_OR_RETURN(const RemotePlace place, parts_.memory->RemoteWord(word, pe));
+  Channel& channel = parts_.network->channel();
   const bool has_result = op == AtomicOp::kFetch || op == AtomicOp::kCompareSwap ||
                           (wants_result && op != AtomicOp::kSet);
   std::uint64_t found = 0;
-  if (has_result) {
-    MORI_RETURN_IF_ERROR(channel.Fetch(pe, place, op, width, value, expected, &found));
-  } else {
-    MORI_RETURN_IF_ERROR(channel.Post(pe, place, op, width, value));
-  }
+  MORI_RETURN_IF_ERROR(has_result ? channel.Fetch(pe, place, op, width, value, expected, &found)
+                                  : channel.Post(pe, place, op, width, value));
   return found;
 }
 
-}  // namespace
-
-Status Put(const World& world, void* dest, const void* source, std::uint64_t bytes, int pe,
-           Until until) {
-  MORI_ASSIGN_OR_RETURN(const Location to, Locate(world, dest, bytes, pe));
-  if (to.near != nullptr) return world.runtime().Copy(to.near, source, bytes);
-  Channel& channel = world.network()->channel();
-  return ForEachStretch(world, dest, bytes, pe,
-                        [&](RemotePlace place, std::uint64_t done, std::uint64_t length) {
-                          const std::byte* from = static_cast<const std::byte*>(source) + done;
-                          return until == Until::kQuiet ? channel.PutNbi(pe, place, from, length)
-                                                        : channel.Put(pe, place, from, length);
-                        });
+Status Operations::CheckAtomicsOf(int pe) const {
+  const auto link = parts_.without_atomics->find(pe);
+  if (link == parts_.without_atomics->end()) return Status();
+  return Error(ErrorCode::kUnsupported,
+               "the link {} (PE {}) has no atomics, and what is added over it may be lost: set "
+               "signals, or let PE {} change its own words",
+               link->second, pe, pe);
 }
 
-Status Get(const World& world, void* dest, const void* source, std::uint64_t bytes, int pe,
-           Until until) {
-  MORI_ASSIGN_OR_RETURN(const Location from, Locate(world, source, bytes, pe));
-  if (from.near != nullptr) return world.runtime().Copy(dest, from.near, bytes);
-  Channel& channel = world.network()->channel();
-  return ForEachStretch(world, source, bytes, pe,
-                        [&](RemotePlace place, std::uint64_t done, std::uint64_t length) {
-                          std::byte* const to = static_cast<std::byte*>(dest) + done;
-                          return until == Until::kQuiet ? channel.GetNbi(pe, to, place, length)
-                                                        : channel.Get(pe, to, place, length);
-                        });
+Status Operations::Fence() const {
+  return parts_.network == nullptr ? Status() : parts_.network->channel().Fence();
 }
 
-Status PutSignal(const World& world, void* dest, const void* source, std::uint64_t bytes,
-                 std::uint64_t* word, std::uint64_t signal, SignalOp op, int pe) {
-  MORI_RETURN_IF_ERROR(CheckSignalOp(op));
-  MORI_RETURN_IF_ERROR(CheckWord(word, sizeof signal));
-  if (op == SignalOp::kAdd) MORI_RETURN_IF_ERROR(world.CheckAtomicsOf(pe));
-  MORI_ASSIGN_OR_RETURN(const Location of_word, Locate(world, word, sizeof signal, pe));
-  MORI_ASSIGN_OR_RETURN(const Location to, Locate(world, dest, bytes, pe));
-  if (to.near != nullptr) {
-    MORI_RETURN_IF_ERROR(world.runtime().Copy(to.near, source, bytes));
-    return NearAtomic(world, op == SignalOp::kSet ? AtomicOp::kSet : AtomicOp::kFetchAdd,
-                      of_word.near, sizeof signal, signal, 0)
-        .status();
-  }
-  MORI_ASSIGN_OR_RETURN(const RemotePlace of_signal, RemoteWord(world, word, pe));
-  Channel& channel = world.network()->channel();
-  const auto stretch = world.heap().Remote(dest, pe);
-  if (stretch && bytes <= stretch->bytes)
-    return channel.PutSignal(pe, stretch->place, source, bytes, of_signal, signal, op);
-  // In several pieces: all of them are there before the signal is sent.
-  MORI_RETURN_IF_ERROR(Put(world, dest, source, bytes, pe, Until::kQuiet));
-  MORI_RETURN_IF_ERROR(channel.Quiet(pe));
-  return channel.PutSignal(pe, of_signal, nullptr, 0, of_signal, signal, op);
+Status Operations::Quiet() const {
+  return parts_.network == nullptr ? Status() : parts_.network->channel().Quiet();
 }
 
-Result<std::uint64_t> Atomic(const World& world, AtomicOp op, const void* word, int width,
-                             std::uint64_t value, std::uint64_t expected, int pe,
-                             bool wants_result) {
-  MORI_RETURN_IF_ERROR(CheckWord(word, static_cast<std::uint64_t>(width)));
-  MORI_ASSIGN_OR_RETURN(const Location place,
-                        Locate(world, word, static_cast<std::uint64_t>(width), pe));
-  if (place.near == nullptr)
-    return RemoteAtomic(world, op, word, width, value, expected, pe, wants_result);
-  if (op != AtomicOp::kFetch && op != AtomicOp::kSet)
-    MORI_RETURN_IF_ERROR(world.CheckAtomicsOf(pe));
-  return NearAtomic(world, op, place.near, width, value, expected);
-}
-
-Status FenceNetwork(const World& world) {
-  return world.network() == nullptr ? Status() : world.network()->channel().Fence();
-}
-
-Status QuietNetwork(const World& world) {
-  return world.network() == nullptr ? Status() : world.network()->channel().Quiet();
-}
-
-Status QuietNetwork(const World& world, int pe) {
-  return world.network() == nullptr ? Status() : world.network()->channel().Quiet(pe);
+Status Operations::Quiet(int pe) const {
+  MORI_RETURN_IF_ERROR(parts_.memory->CheckPe(pe));
+  return parts_.network == nullptr ? Status() : parts_.network->channel().Quiet(pe);
 }
 
 }  // namespace mori::shmem

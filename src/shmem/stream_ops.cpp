@@ -1,8 +1,8 @@
 // The public calls on streams: each checks its arguments, and hands them to the PE's streams.
 #include "mori/shmem/stream_ops.hpp"
 
+#include "shmem/checks.hpp"
 #include "shmem/edge.hpp"
-#include "shmem/symmetric_address.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -22,14 +22,14 @@ int OnStreams(const char* name, void* stream, Call call) {
 }
 
 Status CheckRange(const World& world, const void* address, std::uint64_t bytes) {
-  return FindMapped(world, address, bytes, world.my_pe()).status();
+  return world.memory().FindMapped(address, bytes, world.my_pe()).status();
 }
 
 Status CheckSignal(const World& world, const std::uint64_t* sig_addr, SignalOp op, int pe) {
   MORI_RETURN_IF_ERROR(CheckSignalOp(op));
   MORI_RETURN_IF_ERROR(CheckWord(sig_addr, sizeof *sig_addr));
-  MORI_RETURN_IF_ERROR(FindMapped(world, sig_addr, sizeof *sig_addr, pe).status());
-  return op == SignalOp::kAdd ? world.CheckAtomicsOf(pe) : Status();
+  MORI_RETURN_IF_ERROR(world.memory().Locate(sig_addr, sizeof *sig_addr, pe).status());
+  return op == SignalOp::kAdd ? world.operations().CheckAtomicsOf(pe) : Status();
 }
 
 /// Bytes of all PEs' parts.
@@ -45,31 +45,39 @@ Result<std::uint64_t> BytesOfAll(const World& world, std::uint64_t bytes) {
 }  // namespace
 
 int ShmemPutMemOnStream(void* dest, const void* source, std::size_t bytes, int pe, void* stream) {
-  return OnStreams("shmem_putmem_on_stream", stream,
-                   [&](const World& world, Streams& streams) -> Status {
-                     MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
-                     return streams.Copy(to, source, bytes, stream);
-                   });
+  return OnStreams(
+      "shmem_putmem_on_stream", stream, [&](const World& world, Streams& streams) -> Status {
+        MORI_ASSIGN_OR_RETURN(const Location to, world.memory().Locate(dest, bytes, pe));
+        if (to.near != nullptr) return streams.Copy(to.near, source, bytes, stream);
+        MORI_ASSIGN_OR_RETURN(const Operations* remote, streams.Remote(stream));
+        return remote->Put(dest, source, bytes, pe);
+      });
 }
 
 int ShmemGetMemOnStream(void* dest, const void* source, std::size_t bytes, int pe, void* stream) {
   return OnStreams(
       "shmem_getmem_on_stream", stream, [&](const World& world, Streams& streams) -> Status {
-        MORI_ASSIGN_OR_RETURN(const std::byte* from, FindMapped(world, source, bytes, pe));
-        return streams.Copy(dest, from, bytes, stream);
+        MORI_ASSIGN_OR_RETURN(const Location from, world.memory().Locate(source, bytes, pe));
+        if (from.near != nullptr) return streams.Copy(dest, from.near, bytes, stream);
+        MORI_ASSIGN_OR_RETURN(const Operations* remote, streams.Remote(stream));
+        return remote->Get(dest, source, bytes, pe);
       });
 }
 
 int ShmemPutMemSignalOnStream(void* dest, const void* source, std::size_t bytes,
                               std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
                               void* stream) {
-  return OnStreams("shmem_putmem_signal_on_stream", stream,
-                   [&](const World& world, Streams& streams) -> Status {
-                     MORI_RETURN_IF_ERROR(CheckSignal(world, sig_addr, op, pe));
-                     MORI_ASSIGN_OR_RETURN(std::byte * to, FindMapped(world, dest, bytes, pe));
-                     MORI_RETURN_IF_ERROR(streams.Copy(to, source, bytes, stream));
-                     return streams.Signal(sig_addr, signal, op, pe, stream);
-                   });
+  return OnStreams(
+      "shmem_putmem_signal_on_stream", stream, [&](const World& world, Streams& streams) -> Status {
+        MORI_RETURN_IF_ERROR(CheckSignal(world, sig_addr, op, pe));
+        MORI_ASSIGN_OR_RETURN(const Location to, world.memory().Locate(dest, bytes, pe));
+        if (to.near == nullptr) {
+          MORI_ASSIGN_OR_RETURN(const Operations* remote, streams.Remote(stream));
+          return remote->PutSignal(dest, source, bytes, sig_addr, signal, op, pe);
+        }
+        MORI_RETURN_IF_ERROR(streams.Copy(to.near, source, bytes, stream));
+        return streams.Signal(sig_addr, signal, op, pe, stream);
+      });
 }
 
 int ShmemSignalOpOnStream(std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
@@ -111,7 +119,7 @@ int ShmemBroadcastMemOnStream(void* dest, const void* source, std::size_t bytes,
                               void* stream) {
   return OnStreams("shmem_broadcast_on_stream", stream,
                    [&](const World& world, Streams& streams) -> Status {
-                     MORI_RETURN_IF_ERROR(CheckPe(world, root));
+                     MORI_RETURN_IF_ERROR(world.memory().CheckPe(root));
                      MORI_RETURN_IF_ERROR(CheckRange(world, dest, bytes));
                      return streams.Broadcast(dest, source, bytes, root, stream);
                    });

@@ -14,7 +14,7 @@
 
 namespace mori::shmem {
 
-class Heap;
+class Operations;
 
 /// Addresses are of this PE, or mapped here where a name says `to` or `word`. Thread-safe, except
 /// that the collective calls come one at a time.
@@ -35,6 +35,10 @@ class Streams {
   virtual Status AllToAll(void* dest, const void* source, std::uint64_t bytes, void* stream) = 0;
   virtual Status Reduce(void* dest, const void* source, std::uint64_t count, ElementType type,
                         ReduceOp op, void* stream) = 0;
+  /// What the calling thread does itself where a call on `stream` names a PE that the network
+  /// reaches.
+  /// @return kUnsupported where that is the device's to do
+  virtual Result<const Operations*> Remote(void* stream) = 0;
   /// Returns once what was put on streams has happened.
   virtual Status Complete() = 0;
 
@@ -48,7 +52,7 @@ std::uint64_t ElementBytes(ElementType type);
 
 /// What the host's streams need of a PE.
 struct HostStreamParts {
-  const Heap* heap = nullptr;
+  const Operations* operations = nullptr;
   int pe = 0;
   int world_size = 1;
   std::function<Status()> meet;

@@ -217,12 +217,13 @@ Status World::ShareMemory(const Deadline& deadline) {
   const SpaceParts parts{runtime_.get(), p2p_.get(),     rank_,           size_,
                          agree,          network_.get(), bootstrap_.get()};
   MORI_ASSIGN_OR_RETURN(heap_, MakeHeap(config_, parts));
+  memory_.emplace(heap_.get(), &routes_);
   LogDebug("init: {} heap: {}", HeapModeName(heap_->mode()), heap_->Describe());
   if (!runtime_->IsHostMemory()) {
     MORI_ASSIGN_OR_RETURN(device_state_,
                           DeviceState::Create(parts, *heap_, board_->first_lost_word(), deadline));
   }
-  streams_ = MakeStreams();
+  MakeOperations();
   return Status();
 }
 
@@ -245,33 +246,34 @@ Status World::CheckLinks() {
           "some may be lost",
           mine.device, other.device, other.pe);
     }
-    without_atomics_.insert(other.pe);
+    without_atomics_.emplace(other.pe,
+                             fmt::format("from GPU {} to GPU {}", mine.device, other.device));
   }
   return Status();
 }
 
-Status World::CheckAtomicsOf(int pe) const {
-  if (!without_atomics_.contains(pe)) return Status();
-  return Error(ErrorCode::kUnsupported,
-               "the link from GPU {} to GPU {} (PE {}) has no atomics, and what is added over it "
-               "may be lost: set signals, or let PE {} change its own words",
-               pes_[static_cast<std::size_t>(rank_)].device,
-               pes_[static_cast<std::size_t>(pe)].device, pe, pe);
+Result<std::unique_ptr<Streams>> World::MakeDeviceStreams() const {
+  MORI_RETURN_IF_ERROR(device_state_->kernels().status());
+  std::vector<DeviceOfPe> devices;
+  for (const PeInfo& info : pes_)
+    devices.push_back({info.node_id + "/" + info.device, info.multiprocessors});
+  return shmem::MakeDeviceStreams(device_state_->kernels()->get(), device_state_->context(),
+                                  SmallestShare(devices));
 }
 
-Result<std::unique_ptr<Streams>> World::MakeStreams() {
+void World::MakeOperations() {
+  Operations::Parts parts{&*memory_, runtime_.get(), network_.get(), nullptr, &without_atomics_};
   if (device_state_ != nullptr) {
-    MORI_RETURN_IF_ERROR(device_state_->kernels().status());
-    std::vector<DeviceOfPe> devices;
-    for (const PeInfo& info : pes_)
-      devices.push_back({info.node_id + "/" + info.device, info.multiprocessors});
-    return MakeDeviceStreams(device_state_->kernels()->get(), device_state_->context(),
-                             SmallestShare(devices));
+    streams_ = MakeDeviceStreams();
+    parts.device = &streams_;
+    operations_.emplace(parts);
+    return;
   }
-  return MakeHostStreams({heap_.get(), rank_, size_, [this] { return BarrierAll(); },
-                          [this](const std::uint64_t* word, Cmp cmp, std::uint64_t value) {
-                            return WaitFor(*this, "a wait on a stream", word, cmp, value);
-                          }});
+  operations_.emplace(parts);
+  streams_ = MakeHostStreams({&*operations_, rank_, size_, [this] { return BarrierAll(); },
+                              [this](const std::uint64_t* word, Cmp cmp, std::uint64_t value) {
+                                return WaitFor(*this, "a wait on a stream", word, cmp, value);
+                              }});
 }
 
 Result<Streams*> World::streams() const {
@@ -417,7 +419,7 @@ Result<void*> World::Malloc(std::uint64_t bytes, std::uint64_t alignment, unsign
 
 Status World::CompletePosted() {
   const Status streams = streams_.ok() ? (*streams_)->Complete() : Status();
-  const Status network = network_ ? network_->channel().Quiet() : Status();
+  const Status network = operations_->Quiet();
   return streams.ok() ? network : streams;
 }
 

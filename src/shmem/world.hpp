@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "shmem/device_state.hpp"
 #include "shmem/drop_box.hpp"
 #include "shmem/group.hpp"
+#include "shmem/operations.hpp"
 #include "shmem/pe_info.hpp"
 #include "shmem/peer_watch.hpp"
 #include "shmem/streams.hpp"
@@ -47,12 +47,8 @@ class World {
   const HostContext* context() const;
   const Heap& heap() const { return *heap_; }
   const DeviceRuntime& runtime() const { return *runtime_; }
-  /// The network to PEs that load and store do not reach; null where they reach all.
-  RemoteTransport* network() const { return network_.get(); }
-  /// Whether `pe`, one of the world, is reached by the network.
-  bool IsRemote(int pe) const {
-    return routes_[static_cast<std::size_t>(pe)].reach == Reach::kRemote;
-  }
+  const SymmetricMemory& memory() const { return *memory_; }
+  const Operations& operations() const { return *operations_; }
 
   /// Collective calls; see shmem_api.hpp.
   Result<void*> Malloc(std::uint64_t bytes, std::uint64_t alignment, unsigned flags,
@@ -87,9 +83,6 @@ class World {
   /// Why a kernel of this PE ended early, once: what every call of the host ends with that has
   /// nothing worse to say.
   Status Fault() const;
-  /// Whether atomics of this PE that read and change a word of `pe` are atomic. @return
-  /// kUnsupported if not
-  Status CheckAtomicsOf(int pe) const;
   bool may_spin() const { return board_->may_spin(); }
   /// For `mori info`: what was chosen, a line each.
   std::string Describe() const;
@@ -117,7 +110,11 @@ class World {
   /// Collective, where memory went: returns once all PEs have unmapped it, with the error of any.
   Status AwaitUnmapped(const Heap::Freed& freed);
   Result<HeapType> TypeFor(unsigned flags) const;
-  Result<std::unique_ptr<Streams>> MakeStreams();
+  bool IsRemote(int pe) const {
+    return routes_[static_cast<std::size_t>(pe)].reach == Reach::kRemote;
+  }
+  Result<std::unique_ptr<Streams>> MakeDeviceStreams() const;
+  void MakeOperations();
   /// Whether this PE's GPU reaches those of others. Warns, once, of links without atomics.
   Status CheckLinks();
   /// Returns once what this PE put on streams, and over the network, has happened.
@@ -138,13 +135,15 @@ class World {
   std::vector<Route> routes_;
   std::unique_ptr<FdExchange> fd_exchange_;
   std::unique_ptr<Board> board_;
-  std::set<int> without_atomics_;  ///< PEs to which the link has none
+  std::map<int, std::string> without_atomics_;  ///< links that have none, by PE
   std::unique_ptr<PeerWatch> peers_;
   std::optional<Group> group_;
   std::unique_ptr<Transport> p2p_;
   std::unique_ptr<RemoteTransport> network_;
   std::unique_ptr<Heap> heap_;
+  std::optional<SymmetricMemory> memory_;
   std::unique_ptr<DeviceState> device_state_;  ///< null for the host, which has no kernels
+  std::optional<Operations> operations_;
   Result<std::unique_ptr<Streams>> streams_ = Status(ErrorCode::kInternal, "not made yet");
   std::shared_ptr<DropBox> drop_box_ = std::make_shared<DropBox>();
   struct Published;
