@@ -10,7 +10,7 @@ namespace mori::launcher {
 pollfd InputPump::Poll() const {
   if (!to_pe_.valid()) return {-1, 0, 0};
   if (!pending_.empty()) return {to_pe_.get(), POLLOUT, 0};
-  return {STDIN_FILENO, POLLIN, 0};
+  return {from_, POLLIN, 0};
 }
 
 void InputPump::Transfer(const pollfd& poll_fd) {
@@ -24,12 +24,14 @@ void InputPump::Transfer(const pollfd& poll_fd) {
 
 void InputPump::ReadInput() {
   std::array<char, 16 * 1024> buffer;
-  const ssize_t got = read(STDIN_FILENO, buffer.data(), buffer.size());
-  if (got > 0) {
-    pending_.assign(buffer.data(), static_cast<std::size_t>(got));
-  } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
-    to_pe_.Reset();
-  }
+  const ssize_t got = read(from_, buffer.data(), buffer.size());
+  if (got >= 0) return Put({buffer.data(), static_cast<std::size_t>(got)});
+  if (errno != EINTR && errno != EAGAIN) to_pe_.Reset();
+}
+
+void InputPump::Put(std::string_view bytes) {
+  if (bytes.empty()) to_pe_.Reset();
+  if (to_pe_.valid()) pending_.append(bytes);
 }
 
 void InputPump::WriteToPe() {

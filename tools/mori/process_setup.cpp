@@ -160,13 +160,16 @@ void PrepareEnvironment() {
     setenv("MORI_SOCKET_IFNAME", "lo", 1);
 }
 
-std::vector<std::string> PeEnvironment(int pe, int n_pes,
+std::vector<std::string> PeEnvironment(const PeShare& share, int local_rank,
                                        const std::optional<shmem::UniqueId>& id) {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
-  const std::string own = fmt::to_string(pe), all = fmt::to_string(n_pes);
-  const std::string values[] = {
-      own, all, own, all, own, all, own, all, id ? shmem::UniqueIdToHex(*id) : std::string()};
+  const std::string rank = fmt::to_string(share.first + local_rank),
+                    size = fmt::to_string(share.world), index = fmt::to_string(local_rank),
+                    here = fmt::to_string(share.count);
+  const std::string values[] = {rank,  size, index,
+                                here,  rank, size,
+                                index, here, id ? shmem::UniqueIdToHex(*id) : std::string()};
   static_assert(std::size(values) == std::size(kPlaceVariables));
   for (std::size_t i = 0; i < std::size(values); ++i) {
     if (!values[i].empty())

@@ -44,9 +44,17 @@ shmem::Status MakeNonBlocking(const shmem::UniqueFd& fd);
 /// for this run, or loopback and a port that is free now.
 void PrepareEnvironment();
 
+/// The PEs of a run that one machine has: `count` of all `world`, with consecutive ranks.
+struct PeShare {
+  int first = 0;
+  int count = 1;
+  int world = 1;
+};
+
 /// This process's environment as "NAME=value", with the variables by which `ShmemInit()` finds the
 /// other PEs, and those by which programs of torch do.
-std::vector<std::string> PeEnvironment(int pe, int n_pes, const std::optional<shmem::UniqueId>& id);
+std::vector<std::string> PeEnvironment(const PeShare& share, int local_rank,
+                                       const std::optional<shmem::UniqueId>& id);
 
 /// Strings with the array of pointers that exec wants: it ends with null.
 class StringArray {
