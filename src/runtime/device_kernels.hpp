@@ -78,9 +78,10 @@ class DeviceKernels {
   /// driver then spoils that capture
   virtual Result<std::shared_ptr<DeviceMark>> Mark() const = 0;
 
-  /// Zeroes [address, address + bytes) if it still holds `expected`, and is the device's at all: a
-  /// variable of a module that may have been unloaded meanwhile.
-  virtual Status ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const = 0;
+  /// Copies `instead` to [address, address + bytes) if that still holds `expected`, and is the
+  /// device's at all: a variable of a module that may have been unloaded meanwhile.
+  virtual Status ReplaceIfHolds(void* address, const void* expected, const void* instead,
+                                std::uint64_t bytes) const = 0;
   /// The address by which kernels reach memory of the host, for as long as it is held. The memory
   /// is kept at least as long, and with the process if a kernel may still use it at the end.
   virtual Result<std::shared_ptr<void>> MapHost(std::shared_ptr<void> memory,

@@ -13,6 +13,7 @@ namespace mori::shmem {
 namespace {
 
 constexpr const char* kSymbol = "globalGpuStates";
+constexpr std::uint64_t kMagicOfVersion1 = 0x4d4f524953484d33;  // "MORISHM3"
 
 /// A kernel writes it by one store, of which the host might see the halves apart: read until two
 /// reads are equal.
@@ -53,8 +54,9 @@ Result<std::unique_ptr<DeviceState>> DeviceState::Create(const SpaceParts& parts
   MORI_RETURN_IF_ERROR(state->FillTables(parts, heap));
   state->WatchLost(first_lost);
   state->WatchFaults();
-  state->context_.magic = device::kContextMagic;
+  state->context_.header.magic = device::kContextMagic;
   state->context_.heap_base = reinterpret_cast<std::uintptr_t>(heap.base());
+  state->context_.heap_bytes = heap.bytes();
   state->context_.my_pe = static_cast<device::u32>(parts.pe);
   state->context_.n_pes = static_cast<device::u32>(parts.world_size);
   state->kernels_ = LibraryKernels::Load(state->device_);
@@ -69,8 +71,13 @@ Result<std::unique_ptr<DeviceState>> DeviceState::Create(const SpaceParts& parts
 
 DeviceState::~DeviceState() {
   LinkedStates::Instance().Withdraw(device_);
-  for (void* symbol : published_) {
-    if (const Status taken = device_->ZeroIfHolds(symbol, &context_, sizeof context_); !taken.ok())
+  for (const auto& [symbol, before] : published_) {
+    device::DeviceContext held = context_;
+    held.header.bytes = std::min(held.header.bytes, before.bytes);
+    device::DeviceContext nobody = device::kStateOfNobody;
+    nobody.header = before;
+    const Status taken = device_->ReplaceIfHolds(symbol, &held, &nobody, held.header.bytes);
+    if (!taken.ok())
       LogDebug("a module keeps the state of a PE that has finalized: {}", taken.message());
   }
 }
@@ -82,9 +89,8 @@ Status DeviceState::FillTables(const SpaceParts& parts, const Heap& heap) {
     pes.push_back({reinterpret_cast<std::uintptr_t>(heap.peer_bases()[pe]),
                    reinterpret_cast<std::uintptr_t>(space_->peer_bases()[pe])});
   }
-  std::ranges::copy_n(pes.begin(),
-                      static_cast<std::ptrdiff_t>(std::min<std::size_t>(n_pes, device::kNearPes)),
-                      context_.near_pes);
+  context_.n_inline = static_cast<device::u32>(std::min<std::size_t>(n_pes, device::kInlinePes));
+  std::copy_n(pes.begin(), context_.n_inline, context_.inline_pes);
   // Behind the words that kernels meet by, which fill less than their piece of memory.
   std::byte* const table = space_->base() + sizeof(device::SyncWords);
   context_.pes = reinterpret_cast<const device::PeAddresses*>(table);
@@ -182,16 +188,38 @@ Status LostInKernel(const device::FaultRecord& fault, const Status& lost) {
                NameOf(fault.call));
 }
 
+Status CheckAbi(const device::AbiHeader& compiled_for) {
+  if (compiled_for.abi == device::kContextAbi) return Status();
+  if (compiled_for.abi > device::kContextAbi) {
+    return Error(ErrorCode::kMismatch,
+                 "its kernels were compiled for version {} of {}, and this library knows version "
+                 "{}: load the library that their headers came with",
+                 compiled_for.abi, kSymbol, device::kContextAbi);
+  }
+  return Error(ErrorCode::kMismatch,
+               "its kernels were compiled for version {} of {}, and this library has version {}: "
+               "compile them again with this library's headers, {}",
+               std::max(compiled_for.abi, 1U), kSymbol, device::kContextAbi, MORI_SHMEM_VERSION);
+}
+
 Status DeviceState::PublishTo(const Result<DeviceKernels::Symbol>& symbol) const {
   MORI_RETURN_IF_ERROR(symbol.status());
-  if (symbol->bytes != sizeof context_) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "{} has {} bytes there, not {}: it was compiled with headers of another version",
-                 kSymbol, symbol->bytes, sizeof context_);
+  device::AbiHeader there{};  // version 1 had no such header, and zeros before the first state
+  if (symbol->bytes < sizeof there) {
+    return Error(ErrorCode::kInvalidArgument, "{} has {} bytes there: it is no state of a PE",
+                 kSymbol, symbol->bytes);
   }
-  MORI_RETURN_IF_ERROR(runtime_->Copy(symbol->address, &context_, sizeof context_));
+  MORI_RETURN_IF_ERROR(runtime_->Copy(&there, symbol->address, sizeof there));
+  if (there.magic == kMagicOfVersion1) there.abi = 1;
+  MORI_RETURN_IF_ERROR(CheckAbi(there));
+  device::DeviceContext context = context_;
+  context.header.bytes =
+      static_cast<device::u32>(std::min<std::uint64_t>(symbol->bytes, sizeof context));
+  MORI_RETURN_IF_ERROR(runtime_->Copy(symbol->address, &context, context.header.bytes));
+  there.magic = 0;
+  there.bytes = static_cast<device::u32>(symbol->bytes);
   const std::lock_guard lock(mutex_);
-  published_.insert(symbol->address);
+  published_.insert_or_assign(symbol->address, there);
   return Status();
 }
 

@@ -1,10 +1,10 @@
 // What kernels of this PE need to know, in memory of its device.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 
 #include "heap/heap.hpp"
 #include "mori/shmem/device/context.hpp"
@@ -26,7 +26,8 @@ class DeviceState {
   DeviceState& operator=(const DeviceState&) = delete;
 
   /// Copies the context to `globalGpuStates` of a module, or a library, that the driver has loaded.
-  /// Local. @return kInvalidArgument for one without that symbol, or of another version
+  /// Local. @return kInvalidArgument for one without that symbol; kMismatch for one that was
+  /// compiled for another ABI
   Status Publish(void* module) const;
   Status PublishToLibrary(void* library) const;
 
@@ -60,11 +61,16 @@ class DeviceState {
   std::shared_ptr<FaultPage> fault_page_ = std::make_shared<FaultPage>();
   std::shared_ptr<void> fault_;       ///< where kernels reach it; null if they cannot
   std::shared_ptr<void> first_lost_;  ///< where kernels reach the mark; null if they cannot
-  device::DeviceContext context_{};
+  device::DeviceContext context_ = device::kStateOfNobody;
   mutable std::mutex mutex_;
-  mutable std::set<void*> published_;  ///< symbols that hold the context
+  /// Symbols that hold the context, with what they held before.
+  mutable std::map<void*, device::AbiHeader> published_;
   Result<std::unique_ptr<LibraryKernels>> kernels_ = Status(ErrorCode::kInternal, "not loaded");
 };
+
+/// Whether kernels that were compiled for this layout can be given this library's. @return
+/// kMismatch with what to do if not
+Status CheckAbi(const device::AbiHeader& compiled_for);
 
 /// What the fault is, with the call and the PE.
 Status DescribeFault(const device::FaultRecord& fault);

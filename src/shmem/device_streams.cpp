@@ -37,7 +37,7 @@ class DeviceStreams final : public Streams {
     if (context.n_pes > device::kFewPes) return;
     few_.n_pes = context.n_pes;
     for (std::uint32_t pe = 0; pe < context.n_pes; ++pe)
-      few_.sync[pe] = reinterpret_cast<device::SyncWords*>(context.near_pes[pe].sync);
+      few_.sync[pe] = reinterpret_cast<device::SyncWords*>(context.inline_pes[pe].sync);
   }
 
   Status Copy(void* to, const void* from, std::uint64_t bytes, void* stream) override {

@@ -4,17 +4,18 @@
 
 #include "base/log.hpp"
 #include "mori/shmem/types.hpp"
+#include "shmem/device_state.hpp"
 #include "shmem/registry.hpp"
 
 namespace mori::shmem {
 
 namespace detail {
 
-extern "C" MORI_SHMEM_API void MoriShmemAddLinkedState(LinkedState* state);
-extern "C" MORI_SHMEM_API void MoriShmemRemoveLinkedState(LinkedState* state);
+extern "C" MORI_SHMEM_API void MoriShmemAddLinkedStateV2(LinkedState* state);
+extern "C" MORI_SHMEM_API void MoriShmemRemoveLinkedStateV2(LinkedState* state);
 
-void MoriShmemAddLinkedState(LinkedState* state) { LinkedStates::Instance().Add(state); }
-void MoriShmemRemoveLinkedState(LinkedState* state) { LinkedStates::Instance().Remove(state); }
+void MoriShmemAddLinkedStateV2(LinkedState* state) { LinkedStates::Instance().Add(state); }
+void MoriShmemRemoveLinkedStateV2(LinkedState* state) { LinkedStates::Instance().Remove(state); }
 
 }  // namespace detail
 
@@ -30,7 +31,9 @@ bool LinkedStates::Copy(const Target& target, const detail::LinkedState& state,
   void* const stream = target.device->own_stream();
   Status copied;
   target.device->OnDevice([&] {
-    code = state.publish(&context, stream);
+    device::DeviceContext known = context;
+    known.header.bytes = std::min(known.header.bytes, state.compiled_for.bytes);
+    code = state.publish(&known, known.header.bytes, stream);
     copied = target.device->SynchronizeOwn();
   });
   if (!copied.ok()) LogDebug("the state of linked kernels: {}", copied.message());
@@ -70,10 +73,23 @@ void LinkedStates::SetPending() {
 void LinkedStates::Add(detail::LinkedState* state) {
   if (Registry::IsForkedChild()) return;  // nor can anybody give the lock back there
   const std::lock_guard lock(mutex_);
+  if (Status known = CheckAbi(state->compiled_for); !known.ok()) return Refuse(std::move(known));
   states_.push_back(state);
   // The kernels of the unit may be registered after this constructor: later, then.
   for (const Target& target : targets_) pending_.emplace_back(state, target.device);
   SetPending();
+}
+
+void LinkedStates::AddOfVersion1() {
+  if (Registry::IsForkedChild()) return;
+  const std::lock_guard lock(mutex_);
+  Refuse(CheckAbi({0, 1, 0}));
+}
+
+void LinkedStates::Refuse(Status why) {
+  // The constructor of a unit calls: nobody is there to be told before init.
+  refused_ = std::move(why);
+  if (!targets_.empty()) LogError("kernels that are linked in: {}", refused_.message());
 }
 
 void LinkedStates::Remove(detail::LinkedState* state) {
@@ -91,6 +107,7 @@ void LinkedStates::Publish(DeviceKernels* device, int ordinal,
   std::vector<detail::LinkedState*> states;
   {
     const std::lock_guard lock(mutex_);
+    if (!refused_.ok()) LogError("kernels that are linked in: {}", refused_.message());
     const bool is_shared =
         std::ranges::any_of(targets_, [&](const Target& one) { return one.ordinal == ordinal; });
     if (is_shared && !states_.empty() && !has_warned_) {
@@ -112,7 +129,7 @@ void LinkedStates::Publish(DeviceKernels* device, int ordinal,
 void LinkedStates::Withdraw(DeviceKernels* device) {
   const std::lock_guard publishing(publishing_);
   Target gone{};
-  device::DeviceContext heir{};
+  device::DeviceContext heir = device::kStateOfNobody;
   std::vector<detail::LinkedState*> states;
   {
     const std::lock_guard lock(mutex_);

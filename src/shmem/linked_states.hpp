@@ -19,9 +19,13 @@ class LinkedStates {
   /// Lives as long as the process.
   static LinkedStates& Instance();
 
+  /// Of one that was compiled for another ABI nothing comes but a line at each init.
   void Add(detail::LinkedState* state);
   /// Returns once nobody publishes to it.
   void Remove(detail::LinkedState* state);
+
+  /// The same of a unit of version 1, which cannot say what it was compiled for.
+  void AddOfVersion1();
 
   /// Copies a PE's context to all units, on its device, now and whenever one is added. Of several
   /// PEs on one device of a process, kernels that are linked see the last; it is said once.
@@ -49,6 +53,7 @@ class LinkedStates {
   std::vector<detail::LinkedState*> CopyToAll(const Target& target,
                                               const device::DeviceContext& context,
                                               const std::vector<detail::LinkedState*>& states);
+  void Refuse(Status why);  ///< needs the lock
   static bool Copy(const Target& target, const detail::LinkedState& state,
                    const device::DeviceContext& context);
   void SetPending();  ///< needs the lock
@@ -63,6 +68,7 @@ class LinkedStates {
   std::vector<std::pair<detail::LinkedState*, DeviceKernels*>> pending_;
   std::atomic<bool> has_pending_ = false;
   bool has_warned_ = false;
+  Status refused_;  ///< why a unit is published nothing, if one is
 };
 
 }  // namespace mori::shmem

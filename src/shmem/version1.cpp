@@ -3,6 +3,7 @@
 // what went to another node for done. So all of it is refused.
 #include "mori/shmem/host_ops.hpp"
 #include "shmem/last_error.hpp"
+#include "shmem/linked_states.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -78,6 +79,12 @@ int SlowWaitFor(const void*, int, bool, Cmp, std::uint64_t, std::uint64_t*) {
 }
 int SlowWait(const void*, int, bool, Cmp, std::uint64_t) { return Refuse("shmem_wait_until"); }
 int SlowOrder(const char* what) { return Refuse(what); }
+
+// Of kernels that nvcc linked: a unit had one function, which took a layout of its own.
+extern "C" MORI_SHMEM_API void MoriShmemAddLinkedState(const void* unit);
+extern "C" MORI_SHMEM_API void MoriShmemRemoveLinkedState(const void* unit);
+void MoriShmemAddLinkedState(const void*) { LinkedStates::Instance().AddOfVersion1(); }
+void MoriShmemRemoveLinkedState(const void*) {}
 
 }  // namespace detail
 }  // namespace mori::shmem

@@ -11,8 +11,8 @@ int cuThreadExchangeStreamCaptureMode(int* mode);
 int cuMemcpyAsync(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream);
 }
 namespace mori::shmem::detail {
-extern "C" void MoriShmemAddLinkedState(LinkedState* state);
-extern "C" void MoriShmemRemoveLinkedState(LinkedState* state);
+extern "C" void MoriShmemAddLinkedStateV2(LinkedState* state);
+extern "C" void MoriShmemRemoveLinkedStateV2(LinkedState* state);
 }  // namespace mori::shmem::detail
 
 namespace mori::shmem {
@@ -83,12 +83,12 @@ TEST(CudaCaptures, OutliveHostCallsInAnotherThread) {
 
 /// Of linked kernels: its publication loads their module, as the CUDA runtime does.
 struct Unit : detail::LinkedState {
-  Unit() : LinkedState{&Take} {}
-  static int Take(const device::DeviceContext* context, void* stream) {
+  Unit() : LinkedState{device::kStateOfNobody.header, &Take} {}
+  static int Take(const device::DeviceContext* context, device::u64 bytes, void* stream) {
     void* module = nullptr;
     if (cuModuleLoadData(&module, "image") != 0) return 1;
     if (cuMemcpyAsync(reinterpret_cast<std::uint64_t>(&seen),
-                      reinterpret_cast<std::uint64_t>(context), sizeof seen, stream) != 0)
+                      reinterpret_cast<std::uint64_t>(context), bytes, stream) != 0)
       return 1;
     ++times;
     return 0;
@@ -104,7 +104,7 @@ TEST(CudaCaptures, AUnitOfKernelsIsToldBehindTheCaptureOfItsThread) {
                   pe.Init();
                   std::uint64_t* words = testing::Words(2);
                   Unit unit;
-                  detail::MoriShmemAddLinkedState(&unit);
+                  detail::MoriShmemAddLinkedStateV2(&unit);
                   void* stream = fake_cuda::MakeStream();
                   fake_cuda::BeginCapture(stream, Capture::kGlobal);
                   PE_CHECK_EQ(ShmemPutMemOnStream(words, words + 1, 8, 0, stream), 0);
@@ -118,7 +118,7 @@ TEST(CudaCaptures, AUnitOfKernelsIsToldBehindTheCaptureOfItsThread) {
                   PE_CHECK(fake_cuda::EndCapture(stream));
                   PE_CHECK_EQ(ShmemFinalize(), 0);
                   PE_CHECK_EQ(Unit::seen.n_pes, 0u);
-                  detail::MoriShmemRemoveLinkedState(&unit);
+                  detail::MoriShmemRemoveLinkedStateV2(&unit);
                 },
                 CudaOptions())),
             "");

@@ -55,7 +55,9 @@ struct Context {
   int device = 0;
 };
 struct Module {
-  alignas(16) std::byte state[sizeof(mori::shmem::device::DeviceContext)];
+  mori::shmem::device::DeviceContext state = mori::shmem::device::kStateOfNobody;
+  std::byte more[1024] = {};
+  std::size_t bytes = sizeof state;
 };
 
 struct State {
@@ -231,6 +233,9 @@ unsigned long long Events() {
 void LimitMemory(unsigned long long bytes) {
   const std::lock_guard lock(state().mutex);
   state().limit = bytes;
+}
+void SetStateBytes(void* module, unsigned long long bytes) {
+  static_cast<Module*>(module)->bytes = bytes;
 }
 unsigned long long MappedBytes() {
   const std::lock_guard lock(state().mutex);
@@ -453,12 +458,6 @@ int cuMemcpyDtoHAsync_v2(void* to, std::uint64_t from, std::size_t bytes, void* 
 int cuPointerGetAttribute(void* value, int, std::uint64_t) {
   return *static_cast<unsigned*>(value) = 2, kOk;
 }
-int cuMemsetD8Async(std::uint64_t at, unsigned char value, std::size_t bytes, void* stream) {
-  const std::lock_guard lock(state().mutex);
-  const int code = Post(stream);
-  if (code == kOk) std::memset(reinterpret_cast<void*>(at), value, bytes);
-  return code;
-}
 int cuMemHostRegister_v2(void*, std::size_t, unsigned) {
   const std::lock_guard lock(state().mutex);
   return Unsafe();
@@ -491,8 +490,8 @@ int cuModuleGetFunction(void** function, void*, const char* name) {
 int cuModuleGetGlobal_v2(std::uint64_t* address, std::size_t* bytes, void* module,
                          const char* name) {
   if (std::string(name) != "globalGpuStates") return kNotFound;
-  auto* const found = static_cast<Module*>(module)->state;
-  return *address = reinterpret_cast<std::uint64_t>(found), *bytes = sizeof(Module::state), kOk;
+  auto* const found = static_cast<Module*>(module);
+  return *address = reinterpret_cast<std::uint64_t>(&found->state), *bytes = found->bytes, kOk;
 }
 int cuLibraryGetGlobal(std::uint64_t* address, std::size_t* bytes, void* library,
                        const char* name) {

@@ -43,6 +43,8 @@ std::vector<std::string> Launches();
 unsigned long long Looks();
 /// Events that were made and not destroyed.
 unsigned long long Events();
+/// The size that a module says its state has; more than the whole of it is of zeros.
+void SetStateBytes(void* module, unsigned long long bytes);
 /// Memory beyond this, counted where it is mapped, is not there.
 void LimitMemory(unsigned long long bytes);
 /// Bytes that are mapped now, of all ranges.

@@ -62,7 +62,9 @@ class FakeKernels final : public DeviceKernels {
     const_cast<FakeKernels*>(this)->calls.emplace_back("mark");
     return std::shared_ptr<DeviceMark>(std::make_shared<FakeMark>(this));
   }
-  Status ZeroIfHolds(void*, const void*, std::uint64_t) const override { return Status(); }
+  Status ReplaceIfHolds(void*, const void*, const void*, std::uint64_t) const override {
+    return Status();
+  }
   Result<std::shared_ptr<void>> MapHost(std::shared_ptr<void> memory, std::uint64_t) override {
     return memory;
   }

@@ -24,15 +24,15 @@ class DeviceFaults : public ::testing::Test {
     shared_ = static_cast<Shared*>(shared);
     record_ = &shared_->record;
     globalGpuStates = {};
-    globalGpuStates.magic = kContextMagic;
+    globalGpuStates.header.magic = kContextMagic;
     globalGpuStates.heap_base = reinterpret_cast<u64>(heap_);
     globalGpuStates.first_lost = &first_lost_;
     globalGpuStates.fault = record_;
     globalGpuStates.n_pes = kPes;
     for (u32 pe = 0; pe < kPes; ++pe) {
       words_[pe] = &shared_->words[pe];
-      globalGpuStates.near_pes[pe] = {reinterpret_cast<u64>(heap_),
-                                      reinterpret_cast<u64>(words_[pe])};
+      globalGpuStates.inline_pes[pe] = {reinterpret_cast<u64>(heap_),
+                                        reinterpret_cast<u64>(words_[pe])};
     }
   }
   ~DeviceFaults() override {
@@ -89,7 +89,7 @@ TEST_F(DeviceFaultsDeathTest, OfAWrongPeSayWhichCallNamedIt) {
   ExpectTold([&] { Quiet<Thread>(9); }, FaultReason::kPeOutOfRange, FaultCall::kQuiet, 9, kPes);
 }
 TEST_F(DeviceFaultsDeathTest, OfAPeWithoutAnAddressSayThatItIsNotReached) {
-  globalGpuStates.near_pes[1].heap = 0;
+  globalGpuStates.inline_pes[1].heap = 0;
   ExpectTold([&] { P(heap_, u64{1}, 1); }, FaultReason::kPeOutOfReach, FaultCall::kPut, 1, kPes);
 }
 TEST_F(DeviceFaultsDeathTest, OfALostPeSayWhoItIsAndWhatWasWaitedFor) {

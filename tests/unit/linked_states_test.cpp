@@ -12,16 +12,19 @@ using testing::FakeKernels;
 
 /// A unit of linked kernels: what was published to it last, and whether it is known yet.
 struct Unit : detail::LinkedState {
-  Unit() : LinkedState{&Take} {}
-  static int Take(const device::DeviceContext* context, void* stream) {
+  Unit() : LinkedState{device::kStateOfNobody.header, &Take} {}
+  static int Take(const device::DeviceContext* context, device::u64 bytes, void* stream) {
     EXPECT_NE(stream, nullptr);
+    EXPECT_EQ(bytes, context->header.bytes);
+    bytes_taken = bytes;
     if (!is_known) return 13;  // cudaErrorInvalidSymbol
     my_pe = static_cast<int>(context->my_pe);
-    magic = context->magic;
+    magic = context->header.magic;
     return 0;
   }
   static inline bool is_known = true;
   static inline int my_pe = -1;
+  static inline device::u64 bytes_taken = 0;
   static inline device::u64 magic = 0;
 };
 
@@ -33,8 +36,8 @@ class LinkedStatesTest : public ::testing::Test {
     Unit::magic = 0;
   }
   static device::DeviceContext ContextOf(unsigned pe) {
-    device::DeviceContext context{};
-    context.magic = device::kContextMagic;
+    device::DeviceContext context = device::kStateOfNobody;
+    context.header.magic = device::kContextMagic;
     context.my_pe = pe;
     return context;
   }
@@ -92,6 +95,40 @@ TEST_F(LinkedStatesTest, OfTwoPesOnADeviceTheOneThatStaysInheritsTheKernels) {
   EXPECT_EQ(Unit::magic, device::kContextMagic);
   states.Withdraw(&device);
   EXPECT_EQ(Unit::magic, 0u);
+}
+
+TEST_F(LinkedStatesTest, AUnitThatKnowsLessOfTheStateIsGivenThat) {
+  unit.compiled_for.bytes = 640;
+  states.Add(&unit);
+  states.Publish(&device, 0, ContextOf(1));
+  EXPECT_EQ(Unit::my_pe, 1);
+  EXPECT_EQ(Unit::bytes_taken, 640u);
+  unit.compiled_for.bytes = 4096;  // or more
+  states.Withdraw(&device);
+  EXPECT_EQ(Unit::bytes_taken, sizeof(device::DeviceContext));
+}
+
+TEST_F(LinkedStatesTest, AUnitOfAnotherAbiIsNamedAtInitAndGivenNothing) {
+  for (const unsigned abi : {1U, device::kContextAbi + 1}) {
+    SCOPED_TRACE(abi);
+    LinkedStates mine;
+    unit.compiled_for.abi = abi;
+    mine.Add(&unit);
+    ::testing::internal::CaptureStderr();
+    mine.Publish(&device, 0, ContextOf(1));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                ::testing::HasSubstr(fmt::format("compiled for version {}", abi)));
+    EXPECT_EQ(Unit::my_pe, -1);
+    mine.Remove(&unit);
+  }
+}
+
+TEST_F(LinkedStatesTest, AUnitOfVersion1IsNamedEvenWhereItComesLate) {
+  states.Publish(&device, 0, ContextOf(1));
+  ::testing::internal::CaptureStderr();
+  states.AddOfVersion1();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("compile them again with this library's headers"));
 }
 
 TEST_F(LinkedStatesTest, APeOnAnotherDeviceInheritsNothing) {

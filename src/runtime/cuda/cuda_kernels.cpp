@@ -242,7 +242,8 @@ Status CudaKernels::AwaitPosted() {
   return waited;
 }
 
-Status CudaKernels::ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const {
+Status CudaKernels::ReplaceIfHolds(void* address, const void* expected, const void* instead,
+                                   std::uint64_t bytes) const {
   if (device_->IsGone()) return Status();
   const Use use(*device_);
   MORI_RETURN_IF_ERROR(use.status());
@@ -259,8 +260,8 @@ Status CudaKernels::ZeroIfHolds(void* address, const void* expected, std::uint64
       driver().copy_from_device(found.data(), Address(address), bytes, device_->stream()), what));
   MORI_RETURN_IF_ERROR(device_->AwaitStream(what));
   if (std::memcmp(found.data(), expected, bytes) != 0) return Status();
-  MORI_RETURN_IF_ERROR(
-      driver().Check(driver().fill(Address(address), 0, bytes, device_->stream()), what));
+  MORI_RETURN_IF_ERROR(driver().Check(
+      driver().copy_async(Address(address), Address(instead), bytes, device_->stream()), what));
   return device_->AwaitStream(what);
 }
 

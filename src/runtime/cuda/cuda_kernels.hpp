@@ -36,7 +36,8 @@ class CudaKernels final : public DeviceKernels {
   Status AwaitPosted() override;
   Status AwaitDevice() const override { return device_->Await(); }
   Result<std::shared_ptr<DeviceMark>> Mark() const override { return device_->Mark(); }
-  Status ZeroIfHolds(void* address, const void* expected, std::uint64_t bytes) const override;
+  Status ReplaceIfHolds(void* address, const void* expected, const void* instead,
+                        std::uint64_t bytes) const override;
   Result<std::shared_ptr<void>> MapHost(std::shared_ptr<void> memory, std::uint64_t bytes) override;
   void OnDevice(const std::function<void()>& call) const override;
 

@@ -162,7 +162,6 @@ static_assert(sizeof(LaunchConfig) == 56, "CUlaunchConfig");
   ROW(copy_async, "cuMemcpyAsync", (DevicePointer, DevicePointer, std::size_t, Stream))           \
   ROW(copy_from_device, "cuMemcpyDtoHAsync_v2", (void*, DevicePointer, std::size_t, Stream))      \
   ROW(pointer_attribute, "cuPointerGetAttribute", (void*, int, DevicePointer))                    \
-  ROW(fill, "cuMemsetD8Async", (DevicePointer, unsigned char, std::size_t, Stream))               \
   ROW(host_register, "cuMemHostRegister_v2", (void*, std::size_t, unsigned))                      \
   ROW(host_unregister, "cuMemHostUnregister", (void*))                                            \
   ROW(host_device_pointer, "cuMemHostGetDevicePointer_v2", (DevicePointer*, void*, unsigned))     \

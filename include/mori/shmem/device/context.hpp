@@ -6,10 +6,12 @@
 namespace mori::shmem::device {
 
 inline constexpr u64 kContextMagic =
-    0x4d4f524953484d33;  // "MORISHM3": says that a state was published
+    0x4d4f524944455643;  // "MORIDEVC": says that a state was published
+/// Of this layout. A change that only takes from what is reserved, or adds at the end, keeps it.
+inline constexpr u32 kContextAbi = 2;
 
 /// PEs that are found without a load from memory; the others are in tables.
-inline constexpr u32 kNearPes = 64;
+inline constexpr u32 kInlinePes = 64;
 /// PEs that kernels can synchronise.
 inline constexpr u64 kMaxKernelPes = 4096;
 
@@ -60,24 +62,65 @@ struct alignas(16) FaultRecord {
 };
 static_assert(sizeof(FaultRecord) == 16, "written by one store");
 
+/// What a state begins with. A module says by its own which one it was compiled for, before any was
+/// published.
+struct AbiHeader {
+  u64 magic;  ///< `kContextMagic`, or nothing was published
+  u32 abi;
+  u32 bytes;  ///< of the state; once published, of that part which library and module both know
+};
+
+struct Ring;
+
+/// What kernels need more rarely, in memory of the device. It may grow at its end, as `bytes` says.
+struct DeviceTables {
+  AbiHeader header;
+  Ring* rings;  ///< to threads of the host that do what load and store cannot; null: none
+  u32 n_rings;
+  u32 reserved0;
+};
+
+/// Some PE is not reached by load and store, but by a ring.
+inline constexpr u32 kHasRemotePes = 1;
+
 /// A PE as its kernels see it. Pointers are addresses of the device.
 ///
 /// In constant memory: fences empty the L1 cache, and a load from farther away in front of each
 /// operation would cost as much as the operation.
 struct DeviceContext {
-  u64 magic;               ///< `kContextMagic`, or nothing was published
-  u64 heap_base;           ///< symmetric addresses are heap_base + offset
-  const PeAddresses* pes;  ///< by PE
-  const u32* first_lost;   ///< 0, or 1 + the PE that was lost first; null if nobody watches
-  FaultRecord* fault;      ///< null: a fault ends the kernel as a failed assertion does
+  AbiHeader header;
   u32 my_pe;
   u32 n_pes;
-  PeAddresses near_pes[kNearPes];  ///< the first of `pes`
+  u32 flags;
+  u32 n_inline;            ///< of `inline_pes`, those that there are
+  u64 heap_base;           ///< symmetric addresses are heap_base + offset
+  u64 heap_bytes;          ///< of its addresses, whether memory is there or not
+  const PeAddresses* pes;  ///< by PE
+  const DeviceTables* tables;
+  const u32* first_lost;  ///< 0, or 1 + the PE that was lost first; null if nobody watches
+  FaultRecord* fault;     ///< null: a fault ends the kernel as a failed assertion does
+  u64 reserved[6];
+  PeAddresses inline_pes[kInlinePes];  ///< the first of `pes`
 };
-static_assert(sizeof(DeviceContext) == 48 + 16 * kNearPes,
+static_assert(sizeof(DeviceContext) == 128 + 16 * kInlinePes,
               "kernels compiled earlier read this layout");
-static_assert(61 * sizeof(DeviceContext) <= 64 << 10,
+static_assert(56 * sizeof(DeviceContext) <= 64 << 10,
               "a program of so many units with relocatable device code links (docs/device.md)");
+
+/// What a module has before a state is published, and after it was taken away.
+inline constexpr DeviceContext kStateOfNobody = {{0, kContextAbi, sizeof(DeviceContext)},
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 nullptr,
+                                                 nullptr,
+                                                 nullptr,
+                                                 nullptr,
+                                                 {},
+                                                 {}};
 
 /// What kernels of the library between few PEs have room for.
 inline constexpr u32 kFewPes = 8;
@@ -116,10 +159,12 @@ struct FewPes {
 namespace mori::shmem::detail {
 
 /// The state of kernels that nvcc linked into a program or a shared library: one in each
-/// translation unit. `publish` copies a context to the current device, on a stream of it, and gives
-/// a `cudaError_t`; it fails until the CUDA runtime knows the unit's kernels.
+/// translation unit. `publish` copies the first `bytes` of a context to the current device, on a
+/// stream of it, and gives a `cudaError_t`; it fails until the CUDA runtime knows the unit's
+/// kernels.
 struct LinkedState {
-  int (*publish)(const device::DeviceContext* context, void* stream);
+  device::AbiHeader compiled_for;
+  int (*publish)(const device::DeviceContext* context, device::u64 bytes, void* stream);
 };
 
 }  // namespace mori::shmem::detail
@@ -131,15 +176,16 @@ struct LinkedState {
 // address.
 extern "C" {
 __attribute__((constant, weak, visibility("protected")))
-mori::shmem::device::DeviceContext globalGpuStates;
+mori::shmem::device::DeviceContext globalGpuStates = mori::shmem::device::kStateOfNobody;
 }
 #elif defined(__CUDACC__)
 extern "C" {
-static __constant__ mori::shmem::device::DeviceContext globalGpuStates;
+static __constant__ mori::shmem::device::DeviceContext globalGpuStates =
+    mori::shmem::device::kStateOfNobody;
 }
 #else
-inline mori::shmem::device::DeviceContext
-    globalGpuStates{};  // never published: no kernel runs here
+inline mori::shmem::device::DeviceContext globalGpuStates =
+    mori::shmem::device::kStateOfNobody;  // never published: no kernel runs here
 #endif
 
 #if defined(MORI_DEVICE_LINKED)
@@ -148,27 +194,28 @@ inline mori::shmem::device::DeviceContext
 namespace mori::shmem::detail {
 
 /// Weak: kernels can be linked without the library, and then trap when run.
-extern "C" __attribute__((weak)) void MoriShmemAddLinkedState(LinkedState* state);
-extern "C" __attribute__((weak)) void MoriShmemRemoveLinkedState(LinkedState* state);
+extern "C" __attribute__((weak)) void MoriShmemAddLinkedStateV2(LinkedState* state);
+extern "C" __attribute__((weak)) void MoriShmemRemoveLinkedStateV2(LinkedState* state);
 
 }  // namespace mori::shmem::detail
 
 namespace {
 
 struct MoriLinkedState : mori::shmem::detail::LinkedState {
-  MoriLinkedState() : LinkedState{&Publish} {
-    if (mori::shmem::detail::MoriShmemAddLinkedState != nullptr)
-      mori::shmem::detail::MoriShmemAddLinkedState(this);
+  MoriLinkedState() : LinkedState{mori::shmem::device::kStateOfNobody.header, &Publish} {
+    if (mori::shmem::detail::MoriShmemAddLinkedStateV2 != nullptr)
+      mori::shmem::detail::MoriShmemAddLinkedStateV2(this);
   }
   ~MoriLinkedState() {
-    if (mori::shmem::detail::MoriShmemRemoveLinkedState != nullptr)
-      mori::shmem::detail::MoriShmemRemoveLinkedState(this);
+    if (mori::shmem::detail::MoriShmemRemoveLinkedStateV2 != nullptr)
+      mori::shmem::detail::MoriShmemRemoveLinkedStateV2(this);
   }
   MoriLinkedState(const MoriLinkedState&) = delete;
   MoriLinkedState& operator=(const MoriLinkedState&) = delete;
 
-  static int Publish(const mori::shmem::device::DeviceContext* context, void* stream) {
-    return static_cast<int>(cudaMemcpyToSymbolAsync(globalGpuStates, context, sizeof *context, 0,
+  static int Publish(const mori::shmem::device::DeviceContext* context,
+                     mori::shmem::device::u64 bytes, void* stream) {
+    return static_cast<int>(cudaMemcpyToSymbolAsync(globalGpuStates, context, bytes, 0,
                                                     cudaMemcpyHostToDevice,
                                                     static_cast<cudaStream_t>(stream)));
   }

@@ -70,7 +70,7 @@ enum class Signal : int { kSet = 0, kAdd = 1 };
 
 /// Ends a kernel to whose module the host has not published a state.
 MORI_DEVICE_FN void RequireState() {
-  if (globalGpuStates.magic != kContextMagic) FailWithoutState();
+  if (globalGpuStates.header.magic != kContextMagic) FailWithoutState();
 }
 MORI_DEVICE_FN int MyPe() {
   RequireState();
@@ -87,7 +87,8 @@ MORI_DEVICE_FN void RequirePe(int pe, FaultCall call) {
 /// A field of `pe`'s addresses.
 MORI_DEVICE_FN u64 AddressOf(int pe, u64 PeAddresses::*field, FaultCall call) {
   RequirePe(pe, call);
-  if (static_cast<u32>(pe) < kNearPes) return LoadConstant(&(globalGpuStates.near_pes[pe].*field));
+  if (static_cast<u32>(pe) < kInlinePes)
+    return LoadConstant(&(globalGpuStates.inline_pes[pe].*field));
   return globalGpuStates.pes[pe].*field;
 }
 
@@ -278,8 +279,8 @@ MORI_DEVICE_FN u32 FirstLost(Order order) {
 /// This PE's own words; null without its state.
 MORI_DEVICE_FN SyncWords* MyWords() {
   const u32 my_pe = globalGpuStates.my_pe;
-  return reinterpret_cast<SyncWords*>(my_pe < kNearPes
-                                          ? LoadConstant(&globalGpuStates.near_pes[my_pe].sync)
+  return reinterpret_cast<SyncWords*>(my_pe < kInlinePes
+                                          ? LoadConstant(&globalGpuStates.inline_pes[my_pe].sync)
                                           : globalGpuStates.pes[my_pe].sync);
 }
 /// Tells the host of a lost PE, if there is one, and ends the calling thread.
