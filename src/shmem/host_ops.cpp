@@ -87,6 +87,18 @@ int GetOutOfLine(void* dest, const void* source, std::size_t bytes, int pe, cons
   });
 }
 
+int PutNbiOutOfLine(void* dest, const void* source, std::size_t bytes, int pe) {
+  return OnWorld("shmem_putmem_nbi", [&](const World& world) {
+    return After(world, world.operations().Put(dest, source, bytes, pe, Until::kQuiet));
+  });
+}
+
+int GetNbiOutOfLine(void* dest, const void* source, std::size_t bytes, int pe) {
+  return OnWorld("shmem_getmem_nbi", [&](const World& world) {
+    return After(world, world.operations().Get(dest, source, bytes, pe, Until::kQuiet));
+  });
+}
+
 int WaitOutOfLine(const void* ivar, int bytes, bool is_signed, Cmp cmp, std::uint64_t value,
                   std::uint64_t* seen) {
   return OnWorld("shmem_wait_until", [&](const World& world) -> Status {
@@ -142,12 +154,14 @@ int QuietOutOfLine(int pe) {
 
 int AtomicOutOfLine(AtomicOp op, const void* address, int bytes, std::uint64_t value,
                     std::uint64_t expected, int pe, const char* what, std::uint64_t* found) {
-  *found = 0;
-  return OnWorld(what, [&](const World& world) -> Status {
-    MORI_ASSIGN_OR_RETURN(*found,
-                          world.operations().Atomic(op, address, bytes, value, expected, pe, true));
+  std::uint64_t bits = 0;
+  const int code = OnWorld(what, [&](const World& world) -> Status {
+    MORI_ASSIGN_OR_RETURN(
+        bits, world.operations().Atomic(op, address, bytes, value, expected, pe, found != nullptr));
     return After(world, Status());
   });
+  if (found != nullptr) *found = code == 0 ? bits : 0;
+  return code;
 }
 
 int CheckWord(const void* address, int bytes, int pe, const char* what) {

@@ -561,6 +561,21 @@ INSTANTIATE_TEST_SUITE_P(Rows, WrongCall,
                                             {"shmem_module_init"}}),
                          [](const auto& row) { return row.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(UntilQuiet, WrongCall,
+                         ::testing::Values(CallRow{"PutNbiToPeTooHigh",
+                                                   [](const Pe&, std::byte* block) {
+                                                     return ShmemPutMemNbi(block, block, 4, 2);
+                                                   },
+                                                   ErrorCode::kInvalidArgument,
+                                                   {"putmem_nbi", "PE 2 is out of range"}},
+                                           CallRow{"GetNbiFromPeNegative",
+                                                   [](const Pe&, std::byte* block) {
+                                                     return ShmemGetMemNbi(block, block, 4, -1);
+                                                   },
+                                                   ErrorCode::kInvalidArgument,
+                                                   {"getmem_nbi", "PE -1 is out of range"}}),
+                         [](const auto& row) { return row.param.name; });
+
 // ---- calls without a world
 
 void EveryCallSaysNotInitialized() {

@@ -35,6 +35,8 @@ int PutSignalOutOfLine(void*, const void*, std::size_t, std::uint64_t*, std::uin
 }
 std::uint64_t ReadOutOfLine(const void*, int, const char*) { std::abort(); }
 bool TestOutOfLine(const void*, int, bool, Cmp, std::uint64_t) { std::abort(); }
+int PutNbiOutOfLine(void*, const void*, std::size_t, int) { std::abort(); }
+int GetNbiOutOfLine(void*, const void*, std::size_t, int) { std::abort(); }
 int FenceOutOfLine() { std::abort(); }
 int QuietOutOfLine() { std::abort(); }
 int QuietOutOfLine(int) { std::abort(); }

@@ -80,8 +80,13 @@ MORI_SHMEM_API __attribute__((cold)) int PutOutOfLine(void* dest, const void* so
                                                       std::size_t bytes, int pe, const char* what);
 MORI_SHMEM_API __attribute__((cold)) int GetOutOfLine(void* dest, const void* source,
                                                       std::size_t bytes, int pe, const char* what);
+/// Complete at the latest at the next quiet.
+MORI_SHMEM_API __attribute__((cold)) int PutNbiOutOfLine(void* dest, const void* source,
+                                                         std::size_t bytes, int pe);
+MORI_SHMEM_API __attribute__((cold)) int GetNbiOutOfLine(void* dest, const void* source,
+                                                         std::size_t bytes, int pe);
 /// `value`, `expected` and `*found` hold the bits of an integer of `bytes`, 4 or 8; `found` is 0
-/// after an error.
+/// after an error, and null where nobody asks what was there before.
 MORI_SHMEM_API __attribute__((cold)) int AtomicOutOfLine(AtomicOp op, const void* address,
                                                          int bytes, std::uint64_t value,
                                                          std::uint64_t expected, int pe,
@@ -254,9 +259,8 @@ inline T FetchOutOfLine(AtomicOp op, const T* target, T value, T expected, int p
 }
 template <typename T>
 inline int DoOutOfLine(AtomicOp op, const T* target, T value, int pe, const char* what) {
-  std::uint64_t found = 0;
   return AtomicOutOfLine(op, target, sizeof(T), static_cast<std::uint64_t>(value), 0, pe, what,
-                         &found);
+                         nullptr);
 }
 
 /// The same for a word of this PE.
@@ -345,10 +349,16 @@ inline int ShmemGetMem(void* dest, const void* source, std::size_t bytes, int pe
 
 /// The same, complete at the latest at the next `ShmemQuiet()`.
 inline int ShmemPutMemNbi(void* dest, const void* source, std::size_t bytes, int pe) {
-  return ShmemPutMem(dest, source, bytes, pe);
+  std::byte* to = detail::FastPeerPointer(dest, bytes, pe);
+  if (to == nullptr) return detail::PutNbiOutOfLine(dest, source, bytes, pe);
+  detail::Copy(to, source, bytes);
+  return 0;
 }
 inline int ShmemGetMemNbi(void* dest, const void* source, std::size_t bytes, int pe) {
-  return ShmemGetMem(dest, source, bytes, pe);
+  const std::byte* from = detail::FastPeerPointer(source, bytes, pe);
+  if (from == nullptr) return detail::GetNbiOutOfLine(dest, source, bytes, pe);
+  detail::Copy(dest, from, bytes);
+  return 0;
 }
 
 /// Typed forms; `count` in elements.
