@@ -1,5 +1,7 @@
 #include "shmem/group.hpp"
 
+#include <atomic>
+
 #include <fmt/format.h>
 
 #include "bootstrap/rendezvous_messages.hpp"
@@ -25,32 +27,72 @@ std::string DescribeProposal(const Proposal& proposal) {
   return "another call";
 }
 
-Bytes Encode(const Proposal& proposal, bool has_news) {
-  return ByteWriter()
-      .Int(static_cast<std::uint32_t>(proposal.call))
-      .Int(proposal.first)
-      .Int(proposal.second)
-      .Int(proposal.third)
-      .Int(std::uint8_t{has_news})
-      .Take();
-}
-
+/// What a PE proposes.
 struct Proposed {
+  int pe = 0;
   Proposal proposal;
-  bool has_news;
 };
 
-Result<Proposed> Decode(int pe, ByteView bytes) {
-  ByteReader reader(bytes);
+/// What some PEs propose, in as much as all need to know of it.
+struct Opinion {
+  Proposed lowest;                ///< of the lowest of these PEs
+  std::optional<Proposed> other;  ///< of the lowest that proposes something else
+  bool has_news = false;          ///< one of these PEs has
+};
+
+void Write(ByteWriter* writer, const Proposed& one) {
+  writer->Int(static_cast<std::int32_t>(one.pe))
+      .Int(static_cast<std::uint32_t>(one.proposal.call))
+      .Int(one.proposal.first)
+      .Int(one.proposal.second)
+      .Int(one.proposal.third);
+}
+
+Proposed ReadProposed(ByteReader* reader) {
   Proposed one;
-  one.proposal.call = static_cast<Proposal::Call>(reader.Int<std::uint32_t>());
-  one.proposal.first = reader.Int<std::uint64_t>();
-  one.proposal.second = reader.Int<std::uint64_t>();
-  one.proposal.third = reader.Int<std::uint64_t>();
-  one.has_news = reader.Int<std::uint8_t>() != 0;
-  if (!reader.AtEnd())
-    return Error(ErrorCode::kMismatch, "what PE {} proposes in a collective call is malformed", pe);
+  one.pe = reader->Int<std::int32_t>();
+  one.proposal.call = static_cast<Proposal::Call>(reader->Int<std::uint32_t>());
+  one.proposal.first = reader->Int<std::uint64_t>();
+  one.proposal.second = reader->Int<std::uint64_t>();
+  one.proposal.third = reader->Int<std::uint64_t>();
   return one;
+}
+
+Bytes Encode(const Opinion& opinion) {
+  ByteWriter writer;
+  writer.Int(std::uint8_t{opinion.has_news}).Int(std::uint8_t{opinion.other.has_value()});
+  Write(&writer, opinion.lowest);
+  if (opinion.other) Write(&writer, *opinion.other);
+  return writer.Take();
+}
+
+/// Nothing for bytes that are no opinion of PEs of a world of `n_pes`.
+std::optional<Opinion> Decode(ByteView bytes, int n_pes) {
+  ByteReader reader(bytes);
+  Opinion opinion;
+  opinion.has_news = reader.Int<std::uint8_t>() != 0;
+  const bool has_other = reader.Int<std::uint8_t>() != 0;
+  opinion.lowest = ReadProposed(&reader);
+  if (has_other) opinion.other = ReadProposed(&reader);
+  const auto is_pe = [n_pes](const Proposed& one) { return one.pe >= 0 && one.pe < n_pes; };
+  const bool is_good =
+      reader.AtEnd() && is_pe(opinion.lowest) && (!opinion.other || is_pe(*opinion.other));
+  return is_good ? std::optional(opinion) : std::nullopt;
+}
+
+/// Neither order nor grouping matters: of all PEs that differ from the lowest, the lowest is kept.
+Opinion MergeOpinions(const Opinion& a, const Opinion& b) {
+  const bool a_is_lower = a.lowest.pe < b.lowest.pe;
+  Opinion both = a_is_lower ? a : b;
+  const Opinion& higher = a_is_lower ? b : a;
+  both.has_news = a.has_news || b.has_news;
+  const auto consider = [&both](const Proposed& one) {
+    if (one.proposal == both.lowest.proposal) return;
+    if (!both.other || one.pe < both.other->pe) both.other = one;
+  };
+  consider(higher.lowest);
+  if (higher.other) consider(*higher.other);
+  return both;
 }
 
 }  // namespace
@@ -97,19 +139,28 @@ Status Group::MeetOnNode(const Proposal& proposal, const char* call, bool* news,
 
 Status Group::MeetAcrossNodes(const Proposal& proposal, const char* call, bool* news,
                               const Budget& budget) {
-  const auto all =
-      parts_.bootstrap->AllGather(Encode(proposal, news != nullptr && *news),
-                                  budget.time ? Deadline::After(*budget.time) : Deadline::Never());
-  if (!all.ok()) return WhyEnded(all.status());
-  MORI_ASSIGN_OR_RETURN(const Proposed first, Decode(0, (*all)[0]));
-  bool any_news = false;
-  for (int pe = 0; pe < parts_.topology->n_pes(); ++pe) {
-    MORI_ASSIGN_OR_RETURN(const Proposed one, Decode(pe, (*all)[static_cast<std::size_t>(pe)]));
-    if (one.proposal != first.proposal)
-      return Disagreement(call, 0, first.proposal, pe, one.proposal);
-    any_news = any_news || one.has_news;
+  const int n_pes = parts_.topology->n_pes();
+  const Opinion mine{{parts_.pe, proposal}, std::nullopt, news != nullptr && *news};
+  const auto merge = [n_pes](ByteView a, ByteView b) {
+    const auto one = Decode(a, n_pes);
+    const auto other = Decode(b, n_pes);
+    return one && other ? Encode(MergeOpinions(*one, *other)) : Bytes();
+  };
+  CallWatch watch(*parts_.peers, call, budget.time, budget.variable);
+  // The messages order what PEs on one node did by load and store, too; they say so to nobody but
+  // the kernels of the hosts.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const auto combined = parts_.bootstrap->Combine(Encode(mine), merge, WaitLimit(&watch));
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!combined.ok()) return WhyEnded(combined.status());
+  const auto all = Decode(*combined, n_pes);
+  if (!all)
+    return Error(ErrorCode::kInternal, "what all PEs propose in {} came back damaged", call);
+  if (all->other) {
+    return Disagreement(call, all->lowest.pe, all->lowest.proposal, all->other->pe,
+                        all->other->proposal);
   }
-  if (news != nullptr) *news = any_news;
+  if (news != nullptr) *news = all->has_news;
   return Status();
 }
 

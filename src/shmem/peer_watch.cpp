@@ -51,6 +51,7 @@ Status PeerWatch::Health() const {
 }
 
 std::vector<int> PeerWatch::Late() const {
+  if (parts_.bootstrap != nullptr) return parts_.bootstrap->Missing();
   std::vector<int> pes;
   for (const int index : parts_.board->Missing())
     pes.push_back(parts_.node_pes[static_cast<std::size_t>(index)]);

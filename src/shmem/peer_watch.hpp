@@ -24,6 +24,8 @@ class PeerWatch {
     std::vector<std::string> names;  ///< of all PEs: "PE 2 (host node7, process 4711)"
     std::vector<int> node_pes;       ///< the board's PEs, by index
     std::optional<std::chrono::milliseconds> budget;  ///< of a wait; nothing: for ever
+    /// By which PEs meet that are on several nodes; null where the board has all of them.
+    Bootstrap* bootstrap = nullptr;
   };
 
   explicit PeerWatch(Parts parts) : parts_(std::move(parts)) {}

@@ -172,7 +172,8 @@ Status World::ShareNode(FdListener listener, const Deadline& deadline) {
   std::vector<std::string> names;
   for (const PeInfo& info : pes_) names.push_back(NameOf(info));
   peers_ = std::make_unique<PeerWatch>(
-      PeerWatch::Parts{board_.get(), rank_, std::move(names), node_pes, config_.wait_timeout});
+      PeerWatch::Parts{board_.get(), rank_, std::move(names), node_pes, config_.wait_timeout,
+                       topology_.n_nodes() > 1 ? bootstrap_.get() : nullptr});
   bootstrap_->Observe([this](const Bootstrap::Loss& loss) { peers_->NoteLoss(loss); });
   runtime_->SetPatience([this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); });
   FaultPoint("init: board shared");
