@@ -58,6 +58,15 @@ void SetEnvironment(const Options& options) {
   }
 }
 
+/// MORI_TEST_NODES spreads the processes of a test over nodes of their own: "each" gives every PE
+/// one, "two" has two and deals the PEs out in turn.
+void SetNode(int rank) {
+  const char* spread = std::getenv("MORI_TEST_NODES");
+  if (spread == nullptr || std::getenv("MORI_NODE_ID") != nullptr) return;
+  const int node = std::string_view(spread) == "two" ? rank % 2 : rank;
+  ::setenv("MORI_NODE_ID", fmt::format("node{}", node).c_str(), 1);
+}
+
 /// What a background job or nohup ignores, and so its children too, a PE does not.
 void SetDefaultSignals() {
   for (const int number : {SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGPIPE}) ::signal(number, SIG_DFL);
@@ -133,6 +142,7 @@ std::vector<Outcome> RunProcesses(int size, const Body& body, const Options& opt
   std::vector<Child> children;
   for (int rank = 0; rank < size; ++rank) {
     children.push_back(Start(options, [&] {
+      SetNode(rank);
       Pe pe{rank, size, {}, blackboard};
       pe.id = pe.FreshId(0);
       body(pe);

@@ -80,8 +80,8 @@ struct Options {
 
 enum class As { kProcesses, kThreads };
 
-/// Each PE a forked process. Rank 0 makes the unique id and hands it to the others before the body
-/// starts.
+/// Each PE a forked process, on one node unless MORI_TEST_NODES spreads them. Rank 0 makes the
+/// unique id and hands it to the others before the body starts.
 std::vector<Outcome> RunProcesses(int size, const Body& body, const Options& options = {});
 
 /// Each PE a thread of one forked process, so that a deadline can end it. One outcome a thread; how
