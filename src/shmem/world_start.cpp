@@ -1,0 +1,226 @@
+// How a World comes to be: its parts, in order.
+#include <unistd.h>
+
+#include "base/fault_point.hpp"
+#include "base/log.hpp"
+#include "base/machine.hpp"
+#include "bootstrap/factory.hpp"
+#include "shmem/wait.hpp"
+#include "shmem/world.hpp"
+#include "transport/factory.hpp"
+
+namespace mori::shmem {
+
+Result<std::unique_ptr<World>> World::Create(const Result<Config>& config,
+                                             const Rendezvous& rendezvous, int rank, int size) {
+  std::unique_ptr<World> world(new World(config.ok() ? *config : Config{}, rank, size));
+  const std::chrono::milliseconds budget = world->config_.bootstrap_timeout;
+  const Deadline deadline = Deadline::After(budget);
+  MORI_RETURN_IF_ERROR(world->Connect(config, rendezvous));
+  SetLogPe(rank, size);
+  const Status built =
+      world->Build(deadline.AtLeast(std::min<std::chrono::milliseconds>(budget, kAfterMeeting)));
+  if (!built.ok()) {
+    // Who notices first tells it: what the bootstrap knows already, it has told.
+    if (world->bootstrap_->Health().ok()) world->bootstrap_->Abort(built);
+    SetLogPe(0, 0);
+    return built;
+  }
+  world->Publish();
+  return world;
+}
+
+Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous) {
+  BootstrapOptions options;
+  options.rank = rank_;
+  options.size = size_;
+  options.version = MORI_SHMEM_VERSION;
+  options.host = HostName();
+  options.budget = config_.bootstrap_timeout;
+  options.failure = config.status();
+  if (options.failure.ok()) {
+    std::string why;
+    auto runtime = MakeDeviceRuntime(config_, &why);
+    if (!why.empty()) LogDebug("MORI_SHMEM_BACKEND=auto takes the host's memory: {}", why);
+    if (runtime.ok()) runtime_ = std::move(*runtime);
+    options.failure = runtime.ok() ? CheckHeapConfig(config_, *runtime_) : runtime.status();
+    if (options.failure.ok())
+      LogDebug("init: {} backend ({})", BackendName(runtime_->backend()), runtime_->Describe());
+  }
+  if (options.failure.ok() && size_ > 1) {
+    auto addresses = SelectOwnAddresses(config_.socket_ifname);
+    if (addresses.ok()) options.listen_addresses = std::move(*addresses);
+    options.failure = addresses.status();
+  }
+  LogDebug("init: rank {} of {} meets the others by TCP at {} own address{}", rank_, size_,
+           options.listen_addresses.size(), options.listen_addresses.size() == 1 ? "" : "es");
+  MORI_ASSIGN_OR_RETURN(bootstrap_, MakeBootstrap(rendezvous, options));
+  LogDebug("init: rank {} of {} is connected", rank_, size_);
+  return Status();
+}
+
+Status World::Build(const Deadline& deadline) {
+  MORI_ASSIGN_OR_RETURN(FdListener listener, FdListener::Open());
+  FaultPoint("init: connected");
+  MORI_RETURN_IF_ERROR(ExchangeInfo(listener.token(), deadline));
+  FaultPoint("init: information exchanged");
+  LogDebug("init: node {} has PEs {}", pes_[static_cast<std::size_t>(rank_)].node_id,
+           PeList(topology_.PesAround(rank_)));
+  MORI_RETURN_IF_ERROR(CheckSettings(pes_));
+  routes_ = ChooseRoutes(config_, topology_, rank_);
+  MORI_RETURN_IF_ERROR(CheckLinks());
+  MORI_RETURN_IF_ERROR(ShareNode(std::move(listener), deadline));
+  MORI_RETURN_IF_ERROR(OpenNetwork(deadline));
+  MORI_RETURN_IF_ERROR(ShareMemory(deadline));
+  FaultPoint("init: memory shared");
+  auto all_done = bootstrap_->AllGather({}, deadline);
+  FaultPoint("init: done");
+  return all_done.status();
+}
+
+Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadline) {
+  PeInfo mine;
+  mine.host = HostName();
+  mine.process_id = static_cast<std::uint32_t>(::getpid());
+  mine.node_id = config_.node_id;
+  if (mine.node_id.empty()) {
+    MORI_ASSIGN_OR_RETURN(mine.node_id, BootId());
+  }
+  mine.cpus = UsableCpus();
+  mine.device = runtime_->Identity();
+  if (runtime_->kernels() != nullptr) mine.multiprocessors = runtime_->kernels()->multiprocessors();
+  mine.token = token;
+  mine.settings = SettingsOf(config_, *runtime_);
+  MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(EncodePeInfo(mine), deadline));
+  for (int pe = 0; pe < size_; ++pe) {
+    MORI_ASSIGN_OR_RETURN(PeInfo info, DecodePeInfo(pe, messages[static_cast<std::size_t>(pe)]));
+    pes_.push_back(std::move(info));
+  }
+  std::vector<std::string> node_ids;
+  for (const PeInfo& info : pes_) node_ids.push_back(info.node_id);
+  topology_ = Topology::Of(node_ids);
+  return Status();
+}
+
+Status World::ShareNode(FdListener listener, const Deadline& deadline) {
+  const std::vector<int>& node_pes = topology_.PesAround(rank_);
+  const int index = topology_.IndexOf(rank_);
+  const int count = static_cast<int>(node_pes.size());
+  const auto first = static_cast<std::size_t>(node_pes.front());
+  MORI_ASSIGN_OR_RETURN(fd_exchange_,
+                        FdExchange::Connect(bootstrap_.get(), index, count, std::move(listener),
+                                            pes_[first].token, deadline));
+  FaultPoint("init: descriptors connected");
+  std::vector<CpuMask> cpus;
+  for (const int pe : node_pes) cpus.push_back(pes_[static_cast<std::size_t>(pe)].cpus);
+  MORI_ASSIGN_OR_RETURN(board_, Board::Create(host_runtime_.get(), fd_exchange_.get(), index, count,
+                                              EachHasACpu(cpus), deadline));
+  std::vector<std::string> names;
+  for (const PeInfo& info : pes_) names.push_back(NameOf(info));
+  peers_ = std::make_unique<PeerWatch>(
+      PeerWatch::Parts{board_.get(), rank_, std::move(names), node_pes, config_.wait_timeout,
+                       topology_.n_nodes() > 1 ? bootstrap_.get() : nullptr});
+  bootstrap_->Observe([this](const Bootstrap::Loss& loss) { peers_->NoteLoss(loss); });
+  runtime_->SetPatience([this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); });
+  FaultPoint("init: board shared");
+  LogDebug("init: descriptors and board are shared with {} PE{} of the node", count,
+           count == 1 ? "" : "s");
+  group_.emplace(Group::Parts{&topology_, board_.get(), bootstrap_.get(), peers_.get(), rank_,
+                              Budget{config_.wait_timeout}, config_.bootstrap_timeout});
+  return Status();
+}
+
+Status World::OpenNetwork(const Deadline& deadline) {
+  if (!NeedsNetwork(config_, topology_)) return Status();
+  Result<std::unique_ptr<RemoteTransport>> opened =
+      Error(ErrorCode::kUnsupported, "the {} backend has no network yet: {}",
+            BackendName(runtime_->backend()), "MORI_SHMEM_BACKEND=host takes the CPU's memory");
+  if (runtime_->IsHostMemory()) {
+    RemoteParts parts;
+    parts.self = rank_;
+    parts.n_pes = size_;
+    parts.may_spin = board_->may_spin();
+    parts.on_loss = [this](int pe, const std::string& why) { peers_->NoteLoss({pe, why}); };
+    parts.keeps_waiting = [this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); };
+    opened = MakeRemoteTransport(config_, std::move(parts));
+  }
+  MORI_RETURN_IF_ERROR(group_->AgreeOnOutcome(opened.status()));
+  network_ = std::move(*opened);
+  MORI_ASSIGN_OR_RETURN(auto addresses, bootstrap_->AllGather(network_->Address(), deadline));
+  for (int pe = 0; pe < size_; ++pe) {
+    if (!IsRemote(pe)) addresses[static_cast<std::size_t>(pe)].clear();
+  }
+  LogDebug("init: network: {}", network_->Describe());
+  return group_->AgreeOnOutcome(network_->Connect(addresses, deadline));
+}
+
+Status World::ShareMemory(const Deadline& deadline) {
+  std::vector<int> near_pes;
+  for (int pe = 0; pe < size_; ++pe) {
+    if (!IsRemote(pe)) near_pes.push_back(pe);
+  }
+  p2p_ = MakeP2pTransport(runtime_.get(), fd_exchange_.get(), near_pes, rank_, size_);
+  const auto agree = [this](const Status& mine) { return group_->AgreeOnOutcome(mine); };
+  const SpaceParts parts{runtime_.get(), p2p_.get(),     rank_,           size_,
+                         agree,          network_.get(), bootstrap_.get()};
+  MORI_ASSIGN_OR_RETURN(heap_, MakeHeap(config_, parts));
+  memory_.emplace(heap_.get(), &routes_);
+  LogDebug("init: {} heap: {}", HeapModeName(heap_->mode()), heap_->Describe());
+  if (!runtime_->IsHostMemory()) {
+    MORI_ASSIGN_OR_RETURN(device_state_,
+                          DeviceState::Create(parts, *heap_, board_->first_lost_word(), deadline));
+  }
+  MakeOperations();
+  return Status();
+}
+
+Status World::CheckLinks() {
+  const PeInfo& mine = pes_[static_cast<std::size_t>(rank_)];
+  for (const PeInfo& other : pes_) {
+    if (other.node_id != mine.node_id || other.device == mine.device) continue;
+    if (!runtime_->CanReach(other.device).value_or(true)) {
+      return Error(ErrorCode::kUnsupported,
+                   "GPU {} (PE {}) does not load from and store to memory of GPU {} (PE {}): take "
+                   "GPUs that reach each other (nvidia-smi topo -p2p r), or the CPU's memory "
+                   "(MORI_SHMEM_BACKEND=host)",
+                   mine.device, rank_, other.device, other.pe);
+    }
+    if (runtime_->HasAtomicsOn(other.device).value_or(true)) continue;
+    if (without_atomics_.empty()) {
+      LogWarn(
+          "the link from GPU {} to GPU {} (PE {}) has no atomics: the host refuses those that "
+          "read and change a word over it, signals that add among them; of those that kernels do, "
+          "some may be lost",
+          mine.device, other.device, other.pe);
+    }
+    without_atomics_.emplace(other.pe,
+                             fmt::format("from GPU {} to GPU {}", mine.device, other.device));
+  }
+  return Status();
+}
+
+Result<std::unique_ptr<Streams>> World::MakeDeviceStreams() const {
+  MORI_RETURN_IF_ERROR(device_state_->kernels().status());
+  std::vector<DeviceOfPe> devices;
+  for (const PeInfo& info : pes_)
+    devices.push_back({info.node_id + "/" + info.device, info.multiprocessors});
+  return shmem::MakeDeviceStreams(device_state_->kernels()->get(), device_state_->context(),
+                                  SmallestShare(devices));
+}
+
+void World::MakeOperations() {
+  Operations::Parts parts{&*memory_, runtime_.get(), network_.get(), nullptr, &without_atomics_};
+  if (device_state_ != nullptr) {
+    streams_ = MakeDeviceStreams();
+    parts.device = &streams_;
+    operations_.emplace(parts);
+    return;
+  }
+  operations_.emplace(parts);
+  streams_ = MakeHostStreams({&*operations_, rank_, size_, [this] { return BarrierAll(); },
+                              [this](const std::uint64_t* word, Cmp cmp, std::uint64_t value) {
+                                return WaitFor(*this, "a wait on a stream", word, cmp, value);
+                              }});
+}
+
+}  // namespace mori::shmem
