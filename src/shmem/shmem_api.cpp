@@ -180,12 +180,12 @@ int ShmemHeapStats(HeapStats* stats) {
 
 int ShmemBufferRegister(void* ptr, std::size_t bytes) {
   return OnWorld("shmem_buffer_register",
-                 [&](World& world) { return world.RegisterBuffer(ptr, bytes); });
+                 [&](World& world) { return world.buffers().Add(ptr, bytes); });
 }
 
 int ShmemBufferDeregister(void* ptr, std::size_t bytes) {
   return OnWorld("shmem_buffer_deregister",
-                 [&](World& world) { return world.DeregisterBuffer(ptr, bytes); });
+                 [&](World& world) { return world.buffers().Remove(ptr, bytes); });
 }
 
 void* ShmemRetainMemory(const void* ptr) {

@@ -26,32 +26,15 @@ std::uint64_t NextWorldId() {
 
 }  // namespace
 
-/// What inline operations read. Of all worlds ever: a thread may look at it after its world is
-/// gone, or be in the middle of looking when it goes.
-struct World::Published {
-  HostContext context{};
-  std::vector<std::byte*> bases;  ///< behind `context.near_bases`
-
-  static Published* Make() {
-    static auto* const mutex = new std::mutex;
-    static auto* const all = new std::vector<std::unique_ptr<Published>>;
-    const std::lock_guard lock(*mutex);
-    all->push_back(std::make_unique<Published>());
-    return all->back().get();
-  }
-};
-
 World::World(Config config, int rank, int size)
     : id_(NextWorldId()),
       config_(std::move(config)),
       rank_(rank),
       size_(size),
-      published_(Published::Make()) {}
-
-const HostContext* World::context() const { return &published_->context; }
+      published_(PublishedContext::Make()) {}
 
 World::~World() {
-  Unpublish();
+  published_->Hide();
   if (bootstrap_) bootstrap_->Observe(nullptr);
   if (runtime_ == nullptr) return;
   // What runs on the device after finalize has waited for it keeps its memory. Said by the first
@@ -71,16 +54,9 @@ Result<Streams*> World::streams() const {
 }
 
 void World::Publish() {
-  HostContext& context = published_->context;
-  published_->bases.assign(heap_->peer_bases(), heap_->peer_bases() + size_);
-  context.near_bases = published_->bases.data();
-  context.word_bases = published_->bases.data();
-  context.heap_base = reinterpret_cast<std::uintptr_t>(heap_->base());
-  PublishSpan();
-  context.my_pe = static_cast<std::uint32_t>(rank_);
+  const bool is_host = runtime_->IsHostMemory();
   // A heap on a device has kernels whose faults each call asks for.
-  if (runtime_->IsHostMemory() && network_ == nullptr) context.flags = HostContext::kFencesSuffice;
-  context.n_pes = static_cast<std::uint32_t>(size_);
+  published_->Show({rank_, size_, heap_.get(), is_host, is_host && network_ == nullptr});
   LogStart({&config_, runtime_.get(), heap_.get(), rank_, size_, topology_.PesAround(rank_).size(),
             topology_.n_nodes()});
 }
@@ -132,7 +108,7 @@ Status World::CollectDropped() {
 Result<Heap::Freed> World::FreeBlock(const void* ptr) {
   MORI_ASSIGN_OR_RETURN(Heap::Freed freed, heap_->Free(ptr));
   drop_box_->Forget(*heap_->OffsetOf(ptr));
-  PublishSpan();
+  published_->ShowSpan(*heap_);
   return freed;
 }
 
@@ -171,21 +147,6 @@ Result<HeapType> World::TypeFor(unsigned flags) const {
   }
 }
 
-void World::PublishSpan() {
-  if (!runtime_->IsHostMemory()) return;  // 0: every operation asks out of line
-  // Relaxed: threads of this PE may be reading it, but they can name a new block only once they
-  // were told of it.
-  __atomic_store_n(&published_->context.heap_bytes, heap_->span_bytes(), __ATOMIC_RELAXED);
-}
-
-void World::Unpublish() {
-  // Relaxed: a thread that reads them meanwhile uses an address after or while another one
-  // finalizes. The bases stay where they are.
-  __atomic_store_n(&published_->context.n_pes, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&published_->context.flags, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&published_->context.heap_bytes, 0, __ATOMIC_RELAXED);
-}
-
 Status World::Closing() const {
   // Relaxed: nothing is read because of it.
   if (!is_closing_.load(std::memory_order_relaxed)) return Status();
@@ -202,7 +163,7 @@ Result<void*> World::Malloc(std::uint64_t bytes, std::uint64_t alignment, unsign
   MORI_ASSIGN_OR_RETURN(const HeapType type, TypeFor(flags));
   MORI_ASSIGN_OR_RETURN(std::byte * block,
                         heap_->Allocate(bytes, std::max(alignment, DefaultAlignment(bytes)), type));
-  PublishSpan();
+  published_->ShowSpan(*heap_);
   return static_cast<void*>(block);
 }
 
@@ -254,7 +215,7 @@ Status World::Finalize() {
     FaultPoint("finalize: before all came");
     left = MeetToFinalize();  // nobody unmaps while another may still be reading
   }
-  Unpublish();
+  published_->Hide();
   if (left.ok() && runtime_->ChoosesAddresses()) {
     heap_->ReleasePeers();
     if (device_state_ != nullptr) device_state_->ReleasePeers();
@@ -267,7 +228,7 @@ Status World::Finalize() {
   return left.ok() ? posted : left;
 }
 
-void World::AbandonAfterFork() { Unpublish(); }
+void World::AbandonAfterFork() { published_->Hide(); }
 
 Status World::InitModule(void* module) const {
   if (device_state_ == nullptr) {
@@ -283,26 +244,6 @@ Status World::InitLibrary(void* library) const {
                  BackendName(runtime_->backend()));
   }
   return device_state_->PublishToLibrary(library);
-}
-
-Status World::RegisterBuffer(const void* ptr, std::uint64_t bytes) {
-  const auto start = reinterpret_cast<std::uintptr_t>(ptr);
-  if (ptr == nullptr || bytes == 0 || start + bytes < start) {
-    return Error(ErrorCode::kInvalidArgument, "no range to register: {} bytes at {}", bytes, ptr);
-  }
-  const std::lock_guard lock(buffers_mutex_);
-  ++buffers_[{start, bytes}];
-  return Status();
-}
-
-Status World::DeregisterBuffer(const void* ptr, std::uint64_t bytes) {
-  const std::lock_guard lock(buffers_mutex_);
-  const auto found = buffers_.find({reinterpret_cast<std::uintptr_t>(ptr), bytes});
-  if (found == buffers_.end()) {
-    return Error(ErrorCode::kInvalidArgument, "{} bytes at {} are not registered", bytes, ptr);
-  }
-  if (--found->second == 0) buffers_.erase(found);
-  return Status();
 }
 
 }  // namespace mori::shmem

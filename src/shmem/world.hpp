@@ -21,6 +21,8 @@
 #include "shmem/operations.hpp"
 #include "shmem/pe_info.hpp"
 #include "shmem/peer_watch.hpp"
+#include "shmem/published_context.hpp"
+#include "shmem/registered_buffers.hpp"
 #include "shmem/streams.hpp"
 #include "topology/topology.hpp"
 #include "transport/remote.hpp"
@@ -44,7 +46,7 @@ class World {
   int my_pe() const { return rank_; }
   int n_pes() const { return size_; }
   const Config& config() const { return config_; }
-  const HostContext* context() const;
+  const HostContext* context() const { return published_->context(); }
   const Heap& heap() const { return *heap_; }
   const DeviceRuntime& runtime() const { return *runtime_; }
   const SymmetricMemory& memory() const { return *memory_; }
@@ -72,8 +74,7 @@ class World {
   Status InitLibrary(void* library) const;
   /// What this PE puts on streams. @return kUnsupported in a build without kernels
   Result<Streams*> streams() const;
-  Status RegisterBuffer(const void* ptr, std::uint64_t bytes);
-  Status DeregisterBuffer(const void* ptr, std::uint64_t bytes);
+  RegisteredBuffers& buffers() { return buffers_; }
   /// In a forked child, which has none of the bootstrap's connections: publishes that there is no
   /// PE here.
   void AbandonAfterFork();
@@ -97,9 +98,6 @@ class World {
   Status OpenNetwork(const Deadline& deadline);
   Status ShareMemory(const Deadline& deadline);
   void Publish();
-  void PublishSpan();
-  /// Inline operations find no PE from here on.
-  void Unpublish();
   /// Meets all PEs in `call`, which must all propose the same.
   Status Agree(const Proposal& proposal, const char* call);
   /// Frees what the owners on all PEs have dropped. Collective.
@@ -146,13 +144,10 @@ class World {
   std::optional<Operations> operations_;
   Result<std::unique_ptr<Streams>> streams_ = Status(ErrorCode::kInternal, "not made yet");
   std::shared_ptr<DropBox> drop_box_ = std::make_shared<DropBox>();
-  struct Published;
-  Published* published_;  ///< never freed: threads may look at it long after
+  PublishedContext* const published_;
   std::atomic<bool> is_closing_{false};
 
-  std::mutex buffers_mutex_;
-  std::map<std::pair<std::uintptr_t, std::uint64_t>, int>
-      buffers_;  ///< registered ranges, with counts
+  RegisteredBuffers buffers_;
 };
 
 }  // namespace mori::shmem
