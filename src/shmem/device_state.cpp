@@ -174,6 +174,11 @@ Status DescribeFault(const device::FaultRecord& fault) {
                    "a kernel ended early: PE {} was in a barrier or collective already when it "
                    "came to a {}; of kernels one is under way at a time, and of streams one",
                    fault.pe, call);
+    case device::FaultReason::kTooManyElements:
+      return Error(ErrorCode::kInvalidArgument,
+                   "a kernel ended early: its {} named more elements of {} bytes than there are "
+                   "addresses",
+                   call, fault.value);
     case device::FaultReason::kPeLost:
       return Error(ErrorCode::kPeerLost, "a kernel ended early: PE {} was lost during its {}",
                    fault.pe, call);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/exchange.cuh"
-#include "mori/shmem/device/collectives.hpp"
+#include "mori/shmem/shmem_device_api.hpp"
 
 namespace mori::shmem::device {
 namespace {
@@ -91,6 +91,20 @@ TEST_F(DeviceFaultsDeathTest, OfAWrongPeSayWhichCallNamedIt) {
 TEST_F(DeviceFaultsDeathTest, OfAPeWithoutAnAddressSayThatItIsNotReached) {
   globalGpuStates.inline_pes[1].heap = 0;
   ExpectTold([&] { P(heap_, u64{1}, 1); }, FaultReason::kPeOutOfReach, FaultCall::kPut, 1, kPes);
+}
+TEST_F(DeviceFaultsDeathTest, OfMoreElementsThanAddressesSayHowLargeTheyAre) {
+  u64* const words = heap_;
+  auto* const halves = reinterpret_cast<u32*>(heap_);
+  // Both would be copies of 8 bytes, if their sizes were taken modulo 2^64.
+  const u64 many = (u64{1} << 61) + 1, more = (u64{1} << 62) + 2;
+  const auto expect = [this](auto call, FaultCall of, i32 pe, u32 bytes) {
+    ExpectTold(call, FaultReason::kTooManyElements, of, pe, bytes);
+  };
+  expect([&] { ShmemPut(words, words + 1, many, 1); }, FaultCall::kPut, 1, 8);
+  expect([&] { ShmemPutNbiWarp(words, words + 1, many, 1); }, FaultCall::kPut, 1, 8);
+  expect([&] { ShmemGetBlock(halves, halves + 2, more, 1); }, FaultCall::kGet, 1, 4);
+  expect([&] { ShmemGetNbi(halves, halves + 2, more, 1); }, FaultCall::kGet, 1, 4);
+  expect([&] { ShmemSumReduce(words, words, many); }, FaultCall::kCollective, 0, 8);
 }
 TEST_F(DeviceFaultsDeathTest, OfALostPeSayWhoItIsAndWhatWasWaitedFor) {
   first_lost_ = 2;  // PE 1

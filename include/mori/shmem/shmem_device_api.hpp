@@ -39,19 +39,19 @@ MORI_DEVICE_FN T* ShmemPtr(T* address, int pe) {
   }                                                                                                \
   template <typename T>                                                                            \
   MORI_DEVICE_FN void ShmemPut##suffix(T* dest, const T* source, u64 count, int pe) {              \
-    Put<Scope, kUnitOf<T>>(dest, source, count * sizeof(T), pe);                                   \
+    Put<Scope, kUnitOf<T>>(dest, source, ElementBytes<T>(count, FaultCall::kPut, pe), pe);         \
   }                                                                                                \
   template <typename T>                                                                            \
   MORI_DEVICE_FN void ShmemPutNbi##suffix(T* dest, const T* source, u64 count, int pe) {           \
-    PutNbi<Scope, kUnitOf<T>>(dest, source, count * sizeof(T), pe);                                \
+    PutNbi<Scope, kUnitOf<T>>(dest, source, ElementBytes<T>(count, FaultCall::kPut, pe), pe);      \
   }                                                                                                \
   template <typename T>                                                                            \
   MORI_DEVICE_FN void ShmemGet##suffix(T* dest, const T* source, u64 count, int pe) {              \
-    Get<Scope, kUnitOf<T>>(dest, source, count * sizeof(T), pe);                                   \
+    Get<Scope, kUnitOf<T>>(dest, source, ElementBytes<T>(count, FaultCall::kGet, pe), pe);         \
   }                                                                                                \
   template <typename T>                                                                            \
   MORI_DEVICE_FN void ShmemGetNbi##suffix(T* dest, const T* source, u64 count, int pe) {           \
-    GetNbi<Scope, kUnitOf<T>>(dest, source, count * sizeof(T), pe);                                \
+    GetNbi<Scope, kUnitOf<T>>(dest, source, ElementBytes<T>(count, FaultCall::kGet, pe), pe);      \
   }                                                                                                \
   template <typename Word>                                                                         \
   MORI_DEVICE_FN void ShmemPutMemSignal##suffix(void* dest, const void* source, u64 bytes,         \

@@ -236,6 +236,7 @@ MORI_DEVICE_FN void ReducePuts(Op op, T* dest, const T* source, u64 count) {
 /// order of PEs: the same result, to the bit, on all. `dest` may be `source`.
 template <typename Scope, typename Op, typename T>
 MORI_DEVICE_FN void Reduce(T* dest, const T* source, u64 count) {
+  ElementBytes<T>(count, FaultCall::kCollective, MyPe());
   Meet<Scope>(FaultCall::kCollective);
   ReducePuts<Scope>(Op{}, dest, source, count);
   Meet<Scope>(FaultCall::kCollective);

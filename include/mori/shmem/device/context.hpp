@@ -23,11 +23,12 @@ struct PeAddresses {
 
 /// Why a thread of a kernel ended before its time.
 enum class FaultReason : u32 {
-  kNone = 0,          ///< no fault
-  kPeOutOfRange = 1,  ///< `pe` is not 0 to `value` - 1, the PEs there are
-  kPeOutOfReach = 2,  ///< load and store do not reach `pe`
-  kPeLost = 3,        ///< `pe`, the one that was lost first, while the call waited
-  kTwoMeetings = 4,   ///< this PE, `pe`, was in a barrier or collective of that kind already
+  kNone = 0,             ///< no fault
+  kPeOutOfRange = 1,     ///< `pe` is not 0 to `value` - 1, the PEs there are
+  kPeOutOfReach = 2,     ///< load and store do not reach `pe`
+  kPeLost = 3,           ///< `pe`, the one that was lost first, while the call waited
+  kTwoMeetings = 4,      ///< this PE, `pe`, was in a barrier or collective of that kind already
+  kTooManyElements = 5,  ///< of `value` bytes: there are not so many addresses
 };
 /// What the thread had called.
 enum class FaultCall : u32 {

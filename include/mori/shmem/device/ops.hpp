@@ -111,6 +111,16 @@ MORI_DEVICE_FN SyncWords* SyncWordsOf(int pe) {
 template <typename T>
 inline constexpr u32 kUnitOf = alignof(T) < 8 ? alignof(T) : 8;
 
+/// Of `count` elements; ends a thread that names more of them than there are addresses.
+template <typename T>
+MORI_DEVICE_FN u64 ElementBytes(u64 count, FaultCall call, int pe) {
+  if constexpr (sizeof(T) > 1) {
+    if (count > ~u64{0} / sizeof(T))
+      FailWith(FaultReason::kTooManyElements, call, pe, sizeof(T), "there are too many elements");
+  }
+  return count * sizeof(T);
+}
+
 template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void PutNbi(void* dest, const void* source, u64 bytes, int pe) {
   Copy<Scope, Source::kLocal, kUnit>(Ptr(static_cast<u8*>(dest), pe, FaultCall::kPut), source,
