@@ -12,8 +12,9 @@ The faults are rows of tools/mutations/*.toml, a file for each folder of the sou
     why = "a chunk that is kept is mapped again"
     tests = ["unit: ChunkBacking*"]      # optional: in place of those of the folder
 
-A test is a program and what to run of it: `unit:` and `multi_pe:` take a GoogleTest filter, with
-`vmm:` and `isolation:` the latter in another heap mode; `python:` takes arguments of pytest.
+A test is a program and what to run of it: `unit:`, `cuda_host:` and `multi_pe:` take a GoogleTest
+filter, with `vmm:` and `isolation:` the latter in another heap mode; `python:` takes arguments of
+pytest.
 
 For each fault the copy is built and tested until the first failure; then the fault is taken out
 again. A fault is caught if a test fails or runs beyond the limit, and has survived if none does.
@@ -44,7 +45,16 @@ import time
 from collections.abc import Callable, Iterable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAMS = ("unit", "multi_pe", "vmm", "isolation", "python")
+MULTI_PE = ["multi_pe_tests"]
+# What has to be built for each.
+PROGRAMS = {
+    "unit": ["unit_tests"],
+    "cuda_host": ["cuda_host_tests"],
+    "multi_pe": MULTI_PE,
+    "vmm": MULTI_PE,
+    "isolation": MULTI_PE,
+    "python": ["mori", "mori_python"],
+}
 NOT_COPIED = (".venv/", "build/")
 CAUGHT, SURVIVED, BROKEN = "caught", "survived", "does not compile"
 
@@ -221,12 +231,7 @@ class Tree:
             raise WrongList(f"the copy cannot be configured:\n{output[-3000:]}")
 
     def compile(self, tests: Iterable[str], limit: float | None) -> tuple[bool, str]:
-        targets = {"unit": ["unit_tests"], "python": ["mori", "mori_python"]}
-        wanted = {
-            target
-            for test in tests
-            for target in targets.get(test.partition(":")[0], ["multi_pe_tests"])
-        }
+        wanted = {target for test in tests for target in PROGRAMS[test.partition(":")[0]]}
         status, output = self.run(["ninja", "-C", str(self.build), *sorted(wanted)], {}, limit)
         return status == 0, output
 
@@ -242,7 +247,7 @@ class Tree:
         if program in ("vmm", "isolation"):
             env["MORI_SHMEM_MODE"] = program
             env["MORI_SHMEM_VMM_CHUNK_SIZE"] = "64K"
-        name = "unit_tests" if program == "unit" else "multi_pe_tests"
+        (name,) = PROGRAMS[program]
         command = [str(self.build / "tests" / name), f"--gtest_filter={what}"]
         status, output = self.run([*command, "--gtest_fail_fast"], env, limit)
         if status == 0 and re.search(r"^\[==========\] 0 tests", output, re.MULTILINE):

@@ -114,7 +114,7 @@ void DeviceState::WatchFaults() {
   auto mapped = device_->MapHost(fault_page_, sizeof *fault_page_);
   if (mapped.ok()) {
     fault_ = std::move(*mapped);
-    context_.fault = static_cast<device::FaultRecord*>(fault_.get());
+    context_.faults = static_cast<device::Faults*>(fault_.get());
   } else {
     LogWarn("a fault of a kernel of this PE ends all of its kernels: {}",
             mapped.status().message());
@@ -122,7 +122,7 @@ void DeviceState::WatchFaults() {
 }
 
 std::optional<device::FaultRecord> DeviceState::TakeFault() const {
-  device::FaultRecord& record = fault_page_->record;
+  device::FaultRecord& record = fault_page_->faults.record;
   static_assert(sizeof record.reason == sizeof(std::uint32_t));
   auto* const reason = reinterpret_cast<std::uint32_t*>(&record.reason);
   // Acquire: the kernel's one store brings the rest with the reason.
@@ -131,6 +131,10 @@ std::optional<device::FaultRecord> DeviceState::TakeFault() const {
   const std::lock_guard lock(mutex_);
   if (__atomic_load_n(reason, __ATOMIC_ACQUIRE) == 0) return std::nullopt;  // another thread's
   const device::FaultRecord taken = ReadWhole(record);
+  std::uint32_t* const count = &fault_page_->faults.taken;
+  // Before the record is empty, so that a kernel's wait which looks at both finds one of the two.
+  // Relaxed: the release below orders it, and threads of this PE hold the mutex.
+  __atomic_store_n(count, *count + 1, __ATOMIC_RELAXED);
   // Release: whoever finds the record empty may write all of it.
   __atomic_store_n(reason, 0, __ATOMIC_RELEASE);
   return taken;

@@ -52,7 +52,7 @@ class DeviceState {
 
   /// A page of its own: it is mapped for the device.
   struct alignas(4096) FaultPage {
-    device::FaultRecord record{};
+    device::Faults faults{};
   };
 
   DeviceRuntime* runtime_;

@@ -24,17 +24,18 @@ using testing::Failures;
 using testing::Pe;
 
 /// Where kernels of this PE write.
-FaultRecord* Record() {
+device::Faults* FaultsOfPe() {
   void* module = nullptr;
   PE_CHECK_EQ(cuModuleLoadData(&module, "image"), 0);
   PE_CHECK_EQ(ShmemModuleInit(module), 0);
   std::uint64_t address = 0;
   std::size_t bytes = 0;
   PE_CHECK_EQ(cuModuleGetGlobal_v2(&address, &bytes, module, "globalGpuStates"), 0);
-  auto* record = reinterpret_cast<device::DeviceContext*>(address)->fault;
-  PE_CHECK(record != nullptr);
-  return record;
+  auto* faults = reinterpret_cast<device::DeviceContext*>(address)->faults;
+  PE_CHECK(faults != nullptr);
+  return faults;
 }
+FaultRecord* Record() { return &FaultsOfPe()->record; }
 
 struct Told {
   FaultRecord record;
@@ -117,6 +118,26 @@ TEST(CudaHostFaults, AKernelsFaultIsTheErrorOfTheNextCall) {
           },
           CudaOptions())),
       "");
+}
+
+TEST(CudaHostFaults, OnesThatTheHostHasTakenAreCounted) {
+  EXPECT_EQ(Failures(RunProcesses(
+                1,
+                [](const Pe& pe) {
+                  pe.Init();
+                  const device::Faults* faults = FaultsOfPe();
+                  FaultRecord* record = Record();
+                  for (std::uint32_t taken = 0; taken < 3; ++taken) {
+                    PE_CHECK_EQ(ShmemQuiet(), 0);
+                    PE_CHECK_EQ(faults->taken, taken);
+                    *record = kTold[0].record;
+                    PE_CHECK_EQ(ShmemQuiet(), static_cast<int>(kTold[0].code));
+                  }
+                  PE_CHECK(record->reason == FaultReason::kNone);
+                  PE_CHECK_EQ(ShmemFinalize(), 0);
+                },
+                CudaOptions())),
+            "");
 }
 
 FaultRecord* record_to_write = nullptr;

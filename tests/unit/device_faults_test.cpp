@@ -22,12 +22,12 @@ class DeviceFaults : public ::testing::Test {
     void* shared =
         ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     shared_ = static_cast<Shared*>(shared);
-    record_ = &shared_->record;
+    record_ = &shared_->faults.record;
     globalGpuStates = {};
     globalGpuStates.header.magic = kContextMagic;
     globalGpuStates.heap_base = reinterpret_cast<u64>(heap_);
     globalGpuStates.first_lost = &first_lost_;
-    globalGpuStates.fault = record_;
+    globalGpuStates.faults = &shared_->faults;
     globalGpuStates.n_pes = kPes;
     for (u32 pe = 0; pe < kPes; ++pe) {
       words_[pe] = &shared_->words[pe];
@@ -54,7 +54,7 @@ class DeviceFaults : public ::testing::Test {
 
   /// With the processes that end.
   struct Shared {
-    FaultRecord record;
+    Faults faults;
     SyncWords words[kPes];
   };
 
@@ -178,6 +178,22 @@ TEST_F(DeviceFaults, AWordThatHoldsIsFoundThoughAPeIsLost) {
   EXPECT_FALSE(Await([&](auto) { return ++in_vain == 0; }));
   u64 looks = 0;
   EXPECT_TRUE(Await([&](auto) { return ++looks == in_vain; }));
+}
+
+TEST_F(DeviceFaults, AWaitEndsThoughTheHostHasTakenTheFaultBetweenTwoOfItsLooks) {
+  shared_->faults.taken = 5;  // of kernels before
+  constexpr u32 kMost = 20'000;
+  const auto looks_until_over = [&](u32 fault_at) {
+    u32 looks = 0;
+    const bool is_there = Await([&](auto) {
+      if (++looks == fault_at) ++shared_->faults.taken;
+      return looks >= kMost;
+    });
+    return is_there ? kMost : looks;
+  };
+  EXPECT_EQ(looks_until_over(kMost + 1), kMost) << "faults that were taken before end no wait";
+  EXPECT_LT(looks_until_over(70), kMost);
+  EXPECT_LT(looks_until_over(4300), kMost) << "between two looks at the host's memory";
 }
 
 TEST_F(DeviceFaults, AScopeReturnsAsAWholeWhereOneThreadSeesTheLossFirst) {

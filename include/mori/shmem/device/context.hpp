@@ -46,15 +46,16 @@ enum class FaultCall : u32 {
 };
 
 /// What kernels tell the host of the first fault: one for each PE, in memory of the host that its
-/// device has mapped (`DeviceContext::fault`), zeroed by the host at init.
+/// device has mapped (`DeviceContext::faults`), zeroed by the host at init.
 ///
 /// A thread that cannot go on writes it, by one store of 16 bytes, if `reason` is still `kNone`; a
 /// fence of the system follows, and the thread ends (AMD: its wave). Its kernel goes on without it
 /// and ends, and the device's context lives. Of several threads that fail at the same time one is
 /// told of. No atomic is used: not every link has them.
 ///
-/// The host loads `reason` with acquire order at its next call, makes an error of it, and may zero
-/// the record for the next one. Where there is no record, a kernel ends as by a failed assertion.
+/// The host loads `reason` with acquire order at its next call, makes an error of it, counts that,
+/// and zeroes the record for the next one. Where there is no record, a kernel ends as by a failed
+/// assertion.
 struct alignas(16) FaultRecord {
   FaultReason reason;
   FaultCall call;
@@ -62,6 +63,11 @@ struct alignas(16) FaultRecord {
   u32 value;
 };
 static_assert(sizeof(FaultRecord) == 16, "written by one store");
+/// What the device has mapped of them.
+struct Faults {
+  FaultRecord record;
+  u32 taken;  ///< how many the host has taken: waits that were under way at one are in vain
+};
 
 /// What a state begins with. A module says by its own which one it was compiled for, before any was
 /// published.
@@ -99,7 +105,7 @@ struct DeviceContext {
   const PeAddresses* pes;  ///< by PE
   const DeviceTables* tables;
   const u32* first_lost;  ///< 0, or 1 + the PE that was lost first; null if nobody watches
-  FaultRecord* fault;     ///< null: a fault ends the kernel as a failed assertion does
+  Faults* faults;         ///< null: a fault ends the kernel as a failed assertion does
   u64 reserved[6];
   PeAddresses inline_pes[kInlinePes];  ///< the first of `pes`
 };

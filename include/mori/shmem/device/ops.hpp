@@ -48,14 +48,18 @@ enum class Signal : int { kSet = 0, kAdd = 1 };
 [[noreturn]] MORI_DEVICE_COLD_FN void FailWithoutState() {
   Fail("this kernel has no state of its PE: call shmem_module_init(module) after each init");
 }
+/// Whether there is a fault that the host has not taken.
+MORI_DEVICE_FN bool IsToldOfFault(const Faults* faults) {
+  return LoadRelaxed(reinterpret_cast<const u32*>(&faults->record.reason)) != 0;
+}
 /// Tells the host, and ends the calling thread; the kernel where nobody is to be told.
 [[noreturn]] MORI_DEVICE_COLD_FN void FailWith(FaultReason reason, FaultCall call, int pe,
                                                u32 value, const char* message) {
-  FaultRecord* fault = globalGpuStates.fault;
-  if (fault == nullptr) Fail(message);
-  if (LoadRelaxed(reinterpret_cast<const u32*>(&fault->reason)) == 0) {
+  Faults* faults = globalGpuStates.faults;
+  if (faults == nullptr) Fail(message);
+  if (!IsToldOfFault(faults)) {
     StoreBulk(
-        reinterpret_cast<Vector16*>(fault),
+        reinterpret_cast<Vector16*>(&faults->record),
         Vector16{static_cast<u32>(reason), static_cast<u32>(call), static_cast<u32>(pe), value});
     FenceSystem();  // pairs with the acquiring load of the host
   }
@@ -309,13 +313,19 @@ MORI_DEVICE_COLD_FN void FailIfLost(FaultCall call, u32 value) {
   FailWith(FaultReason::kTwoMeetings, call, MyPe(), value,
            "this PE is in a barrier or collective of that kind already");
 }
+/// How many faults of this PE the host has taken.
+MORI_DEVICE_FN u32 FaultsTaken() {
+  const Faults* faults = globalGpuStates.faults;
+  return faults == nullptr ? 0 : LoadRelaxed(&faults->taken);
+}
 /// Whether nobody may come any more: a PE is lost, a thread of this PE has ended by a fault of
-/// which the host has yet to hear, or its meetings are out of step.
-MORI_DEVICE_FN bool MayBeInVain() {
-  const FaultRecord* fault = globalGpuStates.fault;
+/// which the host has yet to hear, or has heard since it had taken `taken` of them, or its meetings
+/// are out of step.
+MORI_DEVICE_FN bool MayBeInVain(u32 taken) {
+  const Faults* faults = globalGpuStates.faults;
   const SyncWords* words = MyWords();
   return FirstLost(Acquire{}) != 0 ||
-         (fault != nullptr && LoadRelaxed(reinterpret_cast<const u32*>(&fault->reason)) != 0) ||
+         (faults != nullptr && (IsToldOfFault(faults) || FaultsTaken() != taken)) ||
          (words != nullptr && LoadRelaxed(&words->has_met_twice) != 0);
 }
 /// Ends a thread that has waited in vain: the threads of its scope come here together.
@@ -329,10 +339,11 @@ MORI_DEVICE_FN bool MayBeInVain() {
 template <typename Look>
 MORI_DEVICE_FN bool PollInVain(Look look) {
   constexpr u32 kLooksBetween = 4096;  // at the host's memory, which is far away
+  const u32 taken = FaultsTaken();
   for (u32 looks = 1;; ++looks) {
     Sleep();
     if (look(Relaxed{})) return false;
-    if (looks % kLooksBetween == 0 && MayBeInVain()) return true;
+    if (looks % kLooksBetween == 0 && MayBeInVain(taken)) return true;
   }
 }
 /// Looks until `look(order)` is true, and acquires. @return whether it was: false if there is no
