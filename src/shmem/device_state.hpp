@@ -8,6 +8,7 @@
 
 #include "heap/heap.hpp"
 #include "mori/shmem/device/context.hpp"
+#include "shmem/faults.hpp"
 #include "shmem/library_kernels.hpp"
 
 namespace mori::shmem {
@@ -71,10 +72,5 @@ class DeviceState {
 /// Whether kernels that were compiled for this layout can be given this library's. @return
 /// kMismatch with what to do if not
 Status CheckAbi(const device::AbiHeader& compiled_for);
-
-/// What the fault is, with the call and the PE.
-Status DescribeFault(const device::FaultRecord& fault);
-/// The same of a PE that was lost while a kernel waited; `lost` says who and why.
-Status LostInKernel(const device::FaultRecord& fault, const Status& lost);
 
 }  // namespace mori::shmem

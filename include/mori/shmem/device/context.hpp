@@ -29,6 +29,7 @@ enum class FaultReason : u32 {
   kPeLost = 3,           ///< `pe`, the one that was lost first, while the call waited
   kTwoMeetings = 4,      ///< this PE, `pe`, was in a barrier or collective of that kind already
   kTooManyElements = 5,  ///< of `value` bytes: there are not so many addresses
+  kRemoteFailed = 6,     ///< a command on the ring failed, and whoever serves it knows why
 };
 /// What the thread had called.
 enum class FaultCall : u32 {

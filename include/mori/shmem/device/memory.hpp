@@ -130,6 +130,12 @@ MORI_DEVICE_FN void StoreBulk(Vector16* p, const Vector16& v) {
   asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
 }
+/// Two words at a multiple of 16 bytes, to memory of the host: who acquires the first has the
+/// second. One store, which goes over the bus as a whole: `ST.E.128.STRONG.SYS`.
+MORI_DEVICE_FN void StorePair(u64* p, u64 first, u64 second) {
+  asm volatile("st.relaxed.sys.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(first), "l"(second)
+               : "memory");
+}
 /// The four bytes that begin `bits` bits into [low, high], of 0 to 31.
 MORI_DEVICE_FN u32 Funnel(u32 low, u32 high, u32 bits) {
   u32 v;
@@ -212,8 +218,18 @@ MORI_DEVICE_FN void StoreRelaxed(T* p, T v) {
 }
 template <typename T>
 MORI_DEVICE_FN void StoreRelease(T* p, T v) {
+#if defined(MORI_DEVICE_AMDGCN)
   FenceRelease();
   MORI_SCOPED(store_n, p, v, __ATOMIC_RELAXED);
+#else
+  MORI_SCOPED(store_n, p, v, __ATOMIC_RELEASE);
+#endif
+}
+/// Two words at a multiple of 16 bytes, to memory of the host: who acquires the first has the
+/// second.
+MORI_DEVICE_FN void StorePair(u64* p, u64 first, u64 second) {
+  StoreRelaxed(p + 1, second);
+  StoreRelease(p, first);
 }
 template <typename T>
 MORI_DEVICE_FN T FetchAdd(T* p, T v) {
