@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 readonly VENV=.venv
 readonly BUILD_PACKAGES=(g++ make cmake ninja-build ccache pkg-config git ca-certificates
-  libspdlog-dev libfmt-dev libcli11-dev libsodium-dev python3 python3-venv python3-dev)
+  libspdlog-dev libfmt-dev libcli11-dev libsodium-dev libfabric-dev python3 python3-venv python3-dev)
 # iproute2 for network namespaces, clang for other processors than this machine's.
 readonly TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin libopenmpi-dev iproute2 clang)
 readonly BENCH_PACKAGES=(libbenchmark-dev openmpi-bin libopenmpi-dev)

@@ -74,6 +74,7 @@ std::string_view BackendName(Backend backend) { return NameOf(value_forms::kBack
 std::string_view GpuSharingName(GpuSharing sharing) {
   return NameOf(value_forms::kSharings, sharing);
 }
+std::string_view NetworkName(Network network) { return NameOf(value_forms::kNetworks, network); }
 
 Result<Config> Config::FromEnvironment(const Environment& environment) {
   Reading reading = Read(environment);

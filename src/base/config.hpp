@@ -19,12 +19,14 @@ enum class HeapMode { kStatic, kVmm, kIsolation };
 enum class HeapType { kNormal, kUncached };
 enum class Backend { kAuto, kHost, kCuda, kHip };
 enum class GpuSharing { kAuto, kFd, kIpc };
+enum class Network { kAuto, kP2p, kVerbs, kOfi };
 
 /// The names that the variables use: "static", "uncached", "host", ...
 std::string_view HeapModeName(HeapMode mode);
 std::string_view HeapTypeName(HeapType type);
 std::string_view BackendName(Backend backend);
 std::string_view GpuSharingName(GpuSharing sharing);
+std::string_view NetworkName(Network network);
 
 /// Snapshot of the environment: a field for each variable of the table in base/variables.hpp.
 struct Config {
@@ -48,6 +50,8 @@ struct Config {
   bool disable_jit = false;                               // MORI_DISABLE_JIT
   Backend backend = Backend::kAuto;                       // MORI_SHMEM_BACKEND
   GpuSharing gpu_sharing = GpuSharing::kAuto;             // MORI_SHMEM_GPU_SHARING
+  Network network = Network::kAuto;                       // MORI_SHMEM_TRANSPORT
+  std::string ofi_provider;                               // MORI_OFI_PROVIDER
   std::optional<int> local_rank;                          // MORI_LOCAL_RANK
   std::string node_id;                                    // MORI_NODE_ID
   std::chrono::milliseconds bootstrap_timeout{300'000};   // MORI_BOOTSTRAP_TIMEOUT, in seconds

@@ -46,6 +46,18 @@ Problem ParseInterface(std::string_view text, std::string& out) {
   return std::nullopt;
 }
 
+Problem ParseProvider(std::string_view text, std::string& out) {
+  constexpr std::size_t kMaxChars = 63;
+  const auto is_provider_char = [](char c) {
+    return IsPrintable(c) && std::string_view(" ,^/").find(c) == std::string_view::npos;
+  };
+  if (text.size() > kMaxChars || !std::all_of(text.begin(), text.end(), is_provider_char)) {
+    return fmt::format("{} is not the name of one provider of libfabric", Quote(text));
+  }
+  out = text;
+  return std::nullopt;
+}
+
 Problem ParseNodeId(std::string_view text, std::string& out) {
   constexpr std::size_t kMaxChars = 255;
   if (text.size() > kMaxChars || !std::all_of(text.begin(), text.end(), IsPrintable)) {
@@ -152,6 +164,10 @@ Form Interface(std::string Config::*field) {
 Form Devices(std::string Config::*field) {
   return Into(field, ParseDevices, "include: mlx5_0,mlx5_1; exclude: ^mlx5_2,mlx5_3",
               "mlx5_0,mlx5_1");
+}
+
+Form Provider(std::string Config::*field) {
+  return Into(field, ParseProvider, "name of a provider: tcp;ofi_rxm, efa", "\"tcp;ofi_rxm\"");
 }
 
 Form NodeId(std::string Config::*field) {

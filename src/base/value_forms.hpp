@@ -45,6 +45,8 @@ Form Size(std::optional<std::uint64_t> Config::*field, std::string example);
 Form Interface(std::string Config::*field);
 /// RDMA devices to use or, after `^`, to leave out.
 Form Devices(std::string Config::*field);
+/// The name of a provider of libfabric.
+Form Provider(std::string Config::*field);
 /// The name of a node.
 Form NodeId(std::string Config::*field);
 /// The token with the unique id. It holds a secret: no message shows its text.
@@ -133,6 +135,10 @@ inline constexpr Named<Backend> kBackends[] = {{"auto", Backend::kAuto},
                                                {"hip", Backend::kHip}};
 inline constexpr Named<GpuSharing> kSharings[] = {
     {"auto", GpuSharing::kAuto}, {"fd", GpuSharing::kFd}, {"ipc", GpuSharing::kIpc}};
+inline constexpr Named<Network> kNetworks[] = {{"auto", Network::kAuto},
+                                               {"p2p", Network::kP2p},
+                                               {"verbs", Network::kVerbs},
+                                               {"ofi", Network::kOfi}};
 inline constexpr Named<LogLevel> kLogLevels[] = {{"TRACE", LogLevel::kTrace},
                                                  {"DEBUG", LogLevel::kDebug},
                                                  {"INFO", LogLevel::kInfo},

@@ -88,6 +88,14 @@ std::vector<Variable> Table() {
        "How PEs reach the GPU memory of other processes: by file descriptor, or by IPC handle.",
        OneOf(&C::gpu_sharing, kSharings, "ipc"), "auto",
        "auto takes fd where the device can. ipc serves static mode alone."},
+      {"MORI_SHMEM_TRANSPORT", "How PEs of other nodes are reached.",
+       OneOf(&C::network, kNetworks, "ofi"), "auto",
+       "auto takes ofi, which is libfabric; p2p allows no network at all; verbs is not available "
+       "yet."},
+      {"MORI_OFI_PROVIDER", "Provider of libfabric, as `fi_info -l` lists them.",
+       Provider(&C::ofi_provider), "Auto",
+       "The first that works of cxi, efa, verbs;ofi_rxm, tcp;ofi_rxm and tcp. The same for all "
+       "PEs."},
       {"MORI_NODE_ID",
        "Name of this PE's node: PEs with the same name share memory, others do not.",
        NodeId(&C::node_id), "Auto-detect (boot of the operating system)", ""},

@@ -24,6 +24,8 @@ std::vector<Setting> SettingsOf(const Config& config, const DeviceRuntime& runti
           {"the granularity of memory", FormatExactByteSize(runtime.GranularityBytes()), ""},
           {"MORI_SHMEM_HEAP_TYPE", std::string(HeapTypeName(config.heap_type)), ""},
           {"MORI_SHMEM_GPU_SHARING", std::string(GpuSharingName(runtime.sharing())), ""},
+          {"MORI_SHMEM_TRANSPORT", std::string(NetworkName(config.network)), ""},
+          {"MORI_OFI_PROVIDER", config.ofi_provider, ""},
           {"MORI_NUM_QP_PER_PE", std::to_string(config.num_qp_per_pe), ""},
           {"MORI_ENABLE_RAIL_ONLY", OnOrOff(config.enable_rail_only), ""},
           {"MORI_DISABLE_P2P", OnOrOff(config.disable_p2p), ""}};

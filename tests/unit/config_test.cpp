@@ -94,6 +94,11 @@ const std::vector<Good>& GoodValues() {
       {"MORI_SHMEM_GPU_SHARING", "auto", [](C c) { return c.gpu_sharing == GpuSharing::kAuto; }},
       {"MORI_SHMEM_GPU_SHARING", "fd", [](C c) { return c.gpu_sharing == GpuSharing::kFd; }},
       {"MORI_SHMEM_GPU_SHARING", "ipc", [](C c) { return c.gpu_sharing == GpuSharing::kIpc; }},
+      {"MORI_SHMEM_TRANSPORT", "auto", [](C c) { return c.network == Network::kAuto; }},
+      {"MORI_SHMEM_TRANSPORT", "p2p", [](C c) { return c.network == Network::kP2p; }},
+      {"MORI_SHMEM_TRANSPORT", "verbs", [](C c) { return c.network == Network::kVerbs; }},
+      {"MORI_SHMEM_TRANSPORT", "OFI", [](C c) { return c.network == Network::kOfi; }},
+      {"MORI_OFI_PROVIDER", "tcp;ofi_rxm", [](C c) { return c.ofi_provider == "tcp;ofi_rxm"; }},
       {"MORI_NODE_ID", "rack 3, node 7", [](C c) { return c.node_id == "rack 3, node 7"; }},
       {"MORI_BOOTSTRAP_TIMEOUT", "60", [](C c) { return c.bootstrap_timeout == 60s; }},
       {"MORI_BOOTSTRAP_TIMEOUT", "0.5", [](C c) { return c.bootstrap_timeout == 500ms; }},
@@ -200,6 +205,9 @@ const std::vector<Bad>& BadValues() {
       {"MORI_DISABLE_JIT", " 1", "\" 1\" is neither"},
       {"MORI_SHMEM_BACKEND", "metal", "\"metal\" is none of auto, host, cuda, hip"},
       {"MORI_SHMEM_GPU_SHARING", "vmm", "\"vmm\" is none of auto, fd, ipc"},
+      {"MORI_SHMEM_TRANSPORT", "tcp", "\"tcp\" is none of auto, p2p, verbs, ofi"},
+      {"MORI_OFI_PROVIDER", "tcp,efa", "\"tcp,efa\" is not the name of one provider"},
+      {"MORI_OFI_PROVIDER", std::string(64, 'p'), "is not the name of one provider"},
       {"MORI_NODE_ID", std::string(256, 'n'), "is not 1 to 255 printable ASCII characters"},
       {"MORI_NODE_ID", "a\tb", "\"a\\x09b\" is not 1 to 255 printable"},
       {"MORI_BOOTSTRAP_TIMEOUT", "0", "\"0\" is not above 0 and at most 1000000 seconds"},
@@ -442,6 +450,9 @@ TEST(Config, NamesAreThoseOfTheVariables) {
   }
   for (const GpuSharing sharing : {GpuSharing::kAuto, GpuSharing::kFd, GpuSharing::kIpc}) {
     EXPECT_EQ(Read("MORI_SHMEM_GPU_SHARING", GpuSharingName(sharing))->gpu_sharing, sharing);
+  }
+  for (const Network network : {Network::kAuto, Network::kP2p, Network::kVerbs, Network::kOfi}) {
+    EXPECT_EQ(Read("MORI_SHMEM_TRANSPORT", NetworkName(network))->network, network);
   }
 }
 
