@@ -1,7 +1,9 @@
 #include "host_list.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <fstream>
 #include <optional>
 #include <unordered_map>
 
@@ -162,6 +164,19 @@ Result<HostList> ParseHostfile(std::string_view text) {
   HostList list = hosts.Take();
   if (list.empty()) return Error(ErrorCode::kInvalidArgument, "it names no host");
   return list;
+}
+
+Result<HostList> ReadHostfile(const std::string& path) {
+  constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20;
+  std::ifstream file(path);
+  if (!file) return Status::FromErrno(errno, "cannot read it");
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return Status::FromErrno(errno, "cannot read it");
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMaxFileBytes)
+    return Error(ErrorCode::kInvalidArgument, "it has more than {} bytes", kMaxFileBytes);
+  return ParseHostfile(text);
 }
 
 Result<HostList> FirstPlaces(const HostList& hosts, int n_pes) {

@@ -34,6 +34,9 @@ shmem::Result<HostList> ParseHosts(std::string_view text);
 /// @return as `ParseHosts()`, with the number of the line; kInvalidArgument without any host
 shmem::Result<HostList> ParseHostfile(std::string_view text);
 
+/// Reads the file of this name. @return as `ParseHostfile()`, and kSystem
+shmem::Result<HostList> ReadHostfile(const std::string& path);
+
 /// The first `n_pes` places of the list. @return kInvalidArgument if it has fewer
 shmem::Result<HostList> FirstPlaces(const HostList& hosts, int n_pes);
 

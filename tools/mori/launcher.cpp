@@ -6,18 +6,27 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "base/config.hpp"
 #include "base/deadline.hpp"
 #include "base/status.hpp"
+#include "base/text.hpp"
 #include "guard.hpp"
+#include "host_pes.hpp"
 #include "local_pes.hpp"
 #include "output.hpp"
 #include "output_hub.hpp"
@@ -175,7 +184,11 @@ void Launcher::NoticeFailures() {
     output_.Message(failure->text);
     if (exit_status_) continue;
     exit_status_ = failure->exit_status;
-    Ask(SIGTERM);
+    if (failure->more_may_follow) {
+      Enter(Phase::kNoticing, kNoticeTime);
+    } else {
+      Ask(SIGTERM);
+    }
   }
   if (exit_status_) return;
   for (const PeEnd& end : pes_.ends()) {
@@ -223,7 +236,8 @@ std::string Launcher::Summary() const {
   if (stop_signal_) {
     text = fmt::format("ended by {}", SignalName(*stop_signal_));
   } else if (first_failure_ && !ReaderLeft()) {
-    text = fmt::format("PE {} failed first: {}", first_failure_->pe, first_failure_->Text());
+    text = fmt::format("PE {}{} failed first: {}", first_failure_->pe,
+                       pes_.PlaceOf(first_failure_->pe), first_failure_->Text());
     std::erase_if(others, [&](const PeEnd& end) { return end.pe == first_failure_->pe; });
   } else {
     return text;
@@ -251,24 +265,99 @@ Result<LocalPlan> PlanFor(const RunOptions& options) {
   return plan;
 }
 
+/// What of this process's environment the hosts get, beside what is asked for by name.
+bool Travels(std::string_view name) {
+  constexpr std::string_view kPaths[] = {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH"};
+  const bool is_master =
+      MasterIsSet() && (name == "MASTER_ADDR" || name == "MASTER_PORT");  // both, or none
+  // A node's name is its own.
+  return (name.starts_with("MORI_") && name != "MORI_NODE_ID") || is_master ||
+         std::ranges::find(kPaths, name) != std::end(kPaths);
+}
+
+std::string_view NameOf(std::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+/// Sets what was given with a value. @return kInvalidConfig for a name that is not set
+Status ApplyExports(const std::vector<std::string>& exports) {
+  for (const std::string& text : exports) {
+    const std::string name(NameOf(text));
+    const bool has_value = name.size() < text.size();
+    if (has_value) setenv(name.c_str(), text.c_str() + name.size() + 1, 1);
+    if (has_value || getenv(name.c_str()) != nullptr) continue;
+    return shmem::Error(shmem::ErrorCode::kInvalidConfig, "-x {}: there is no such variable",
+                        shmem::Quote(name));
+  }
+  return Status();
+}
+
+std::vector<std::string> TravellingEnvironment(const std::vector<std::string>& exports) {
+  std::vector<std::string> travelling;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view name = NameOf(*entry);
+    const bool is_asked_for =
+        std::ranges::any_of(exports, [&](const std::string& text) { return NameOf(text) == name; });
+    if (!name.empty() && (is_asked_for || Travels(name))) travelling.emplace_back(*entry);
+  }
+  return travelling;
+}
+
+Result<HostPlan> HostPlanFor(const RunOptions& options) {
+  // A wrong variable would end each PE: here it is said once.
+  MORI_RETURN_IF_ERROR(shmem::Config::FromEnvironment().status());
+  HostPlan plan;
+  plan.hosts = options.hosts;
+  plan.launch_agent = options.launch_agent;
+  std::error_code error;
+  plan.mori_path = options.remote_mori.empty()
+                       ? std::filesystem::read_symlink("/proc/self/exe", error).string()
+                       : options.remote_mori;
+  if (error) return Status::FromErrno(error.value(), "find the path of the mori command");
+  plan.folder = std::filesystem::current_path(error).string();
+  if (error) return Status::FromErrno(error.value(), "find the working directory");
+  plan.environment = TravellingEnvironment(options.exports);
+  plan.command = options.command;
+  plan.with_input = options.with_input;
+  return plan;
+}
+
+std::unique_ptr<RunningPes> MakePes(const RunOptions& options, const SignalSource& signals,
+                                    const Guard& guard, const rlimit& open_files, OutputHub& output,
+                                    Status* status) {
+  if (!options.hosts.empty()) {
+    Result<HostPlan> plan = HostPlanFor(options);
+    *status = plan.status();
+    if (!plan.ok()) return nullptr;
+    return std::make_unique<HostPes>(signals, guard, open_files, output, std::move(*plan));
+  }
+  auto pes = std::make_unique<LocalPes>(signals, guard, open_files, output);
+  Result<LocalPlan> plan = PlanFor(options);
+  *status = plan.status();
+  if (!plan.ok()) return nullptr;
+  pes->SetPlan(std::move(*plan));
+  return pes;
+}
+
 }  // namespace
 
 int RunPes(const RunOptions& options) {
   OpenStandardStreams();
-  PrepareEnvironment();
+  LeaveSurroundingRun();
+  if (const Status set = ApplyExports(options.exports); !set.ok()) return Fail(set.message());
+  if (options.hosts.empty()) MeetOnLoopback();
   if (const Status usable = CheckSystemCalls(); !usable.ok()) return Fail(usable.message());
-  const Result<rlimit> open_files = MakeRoomForFiles(options.n_pes);
+  const int n_children =
+      options.hosts.empty() ? options.n_pes : static_cast<int>(options.hosts.size());
+  const Result<rlimit> open_files = MakeRoomForFiles(n_children);
   if (!open_files.ok()) return Fail(open_files.status().message());
   Result<SignalSource> signals = SignalSource::Create();
   if (!signals.ok()) return Fail(signals.status().message());
-  const Result<Guard> guard = Guard::Create(options.n_pes);
+  const Result<Guard> guard = Guard::Create(n_children);
   if (!guard.ok()) return Fail(guard.status().message());
   OutputHub output(options.n_pes, options.with_prefix);
-  LocalPes pes(*signals, *guard, *open_files, output);
-  Result<LocalPlan> plan = PlanFor(options);
-  if (!plan.ok()) return Fail(plan.status().message());
-  pes.SetPlan(std::move(*plan));
-  return Launcher(options.grace, *signals, pes, output).Run();
+  Status status;
+  const auto pes = MakePes(options, *signals, *guard, *open_files, output, &status);
+  if (pes == nullptr) return Fail(status.message());
+  return Launcher(options.grace, *signals, *pes, output).Run();
 }
 
 }  // namespace mori::launcher

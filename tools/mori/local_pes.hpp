@@ -67,6 +67,7 @@ class LocalPes : public RunningPes {
   void Reap(pid_t first) override { processes_.Reap(first); }
 
   const std::vector<PeEnd>& ends() const override { return processes_.ends(); }
+  std::string PlaceOf(int /*pe*/) const override { return ""; }
   bool AllEnded() const override { return processes_.AllEnded(); }
   bool GroupsGone() const override { return processes_.GroupsGone(); }
   std::string DescribeRunning() const override { return processes_.DescribeRunning(); }

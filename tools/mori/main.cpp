@@ -4,15 +4,20 @@
 #include <chrono>
 #include <cstddef>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "agent.hpp"
 #include "base/text.hpp"
+#include "host_list.hpp"
 #include "info.hpp"
 #include "launcher.hpp"
 #include "mori/shmem/shmem_api.hpp"
@@ -20,15 +25,16 @@
 
 namespace {
 
+using mori::launcher::kMaxPes;
 using mori::launcher::RunOptions;
 using mori::launcher::WriteError;
 
-constexpr int kMaxPes = 65536;
 constexpr int kUsageError = 2;
 
 constexpr const char* kExamples = R"(Examples:
   mori run -n 4 python3 -u train.py    four PEs, the output of each marked [0] to [3]
   mori run -n 2 -- ./ring_put --once   everything after -- is program and arguments
+  mori run --hosts a:2,b:2 ./ring_put  PE 0 and 1 on host a, 2 and 3 on b, by ssh
   mori info                            version, backends, environment variables)";
 
 constexpr const char* kRunNotes =
@@ -36,6 +42,8 @@ constexpr const char* kRunNotes =
 ShmemInit() in C++ and shmem_init() in Python read them. MORI_SOCKET_IFNAME is lo unless set.
 RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT say the same to programs
 of torch; both MASTER variables are kept if they are set.
+On several hosts PEs get the working directory, PATH, LD_LIBRARY_PATH, PYTHONPATH, every MORI_ variable
+but MORI_NODE_ID, and what -x names; ssh must ask no questions, and MORI Shmem be in the same place.
 When a PE fails the others are ended: SIGTERM, after the grace period SIGKILL. Ctrl-C, SIGTERM,
 SIGHUP and SIGQUIT reach all PEs; a second Ctrl-C kills them. What PEs start ends with the run in
 the same way, also in sessions of its own; where mori run itself is killed by SIGKILL, what stayed in
@@ -45,6 +53,10 @@ program cannot be run, 128 + signal if a signal ended the run.)";
 
 struct Command {
   RunOptions run;
+  int n_pes = 0;  // 0: as many as the hosts take
+  std::string hosts;
+  std::string hostfile;
+  std::string launch_agent;
   double grace_seconds = 5;
   bool no_prefix = false;
   bool environment_only = false;
@@ -67,17 +79,39 @@ CLI::Validator NumberIn(T low, T high, const char* kind) {
 
 class RunFormatter : public CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: mori run -n N [options] [--] program [arguments]\n";
+    return "Usage: mori run -n N [options] [--] program [arguments]\n"
+           "       mori run --hosts LIST [options] [--] program [arguments]\n";
   }
 };
 
+void AddHostOptions(CLI::App& run, Command& command) {
+  CLI::Option* hosts =
+      run.add_option("--hosts", command.hosts, "Hosts and their numbers of PEs, as in a:2,b:2")
+          ->type_name("LIST");
+  run.add_option("--hostfile", command.hostfile, "File with a host a line, as in a:2 or a slots=2")
+      ->excludes(hosts)
+      ->type_name("FILE");
+  run.add_option("--launch-agent", command.launch_agent,
+                 "Called as CMD HOST COMMAND..., to run the command on the host [ssh]")
+      ->type_name("CMD");
+  run.add_option("--remote-mori", command.run.remote_mori,
+                 "The mori command on the hosts [where it is here]")
+      ->type_name("PATH");
+  run.add_option("-x", command.run.exports, "A variable of the environment that all PEs get")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("NAME[=VALUE]");
+}
+
 CLI::App* AddRun(CLI::App& app, Command& command) {
-  CLI::App* run = app.add_subcommand("run", "Start a program as N PEs on this machine");
+  CLI::App* run =
+      app.add_subcommand("run", "Start a program as N PEs, on this machine or on several");
   run->formatter(std::make_shared<RunFormatter>());
-  run->add_option("-n", command.run.n_pes, "Number of PEs")
-      ->required()
+  run->add_option("-n", command.n_pes,
+                  "Number of PEs; with hosts: of all their places, the first N")
       ->check(NumberIn(1, kMaxPes, "whole number"))
       ->type_name("N");
+  AddHostOptions(*run, command);
   run->add_flag("--no-prefix", command.no_prefix, "Do not mark lines with their PE");
   run->add_flag("--stdin", command.run.with_input,
                 "PE 0 reads standard input (without it, no PE does)");
@@ -138,9 +172,45 @@ std::string Misspelling(const std::vector<std::string>& arguments) {
                      *found);
 }
 
-int Run(Command& command) {
+/// What keeps the hosts that were asked for from being used, as a sentence; empty if nothing.
+std::string ChooseHosts(const CLI::App& run, Command& command) {
+  const bool has_list = run.count("--hosts") > 0, has_file = run.count("--hostfile") > 0;
+  if (!has_list && !has_file) {
+    for (const char* name : {"--launch-agent", "--remote-mori"}) {
+      if (run.count(name) > 0) return fmt::format("{} is of use with --hosts or --hostfile", name);
+    }
+    if (command.n_pes == 0) return "-n is required, or --hosts";
+    command.run.n_pes = command.n_pes;
+    return "";
+  }
+  auto hosts = has_list ? mori::launcher::ParseHosts(command.hosts)
+                        : mori::launcher::ReadHostfile(command.hostfile);
+  const std::string source = has_list ? "--hosts" : fmt::format("--hostfile {}", command.hostfile);
+  if (hosts.ok() && command.n_pes > 0) hosts = FirstPlaces(*hosts, command.n_pes);
+  if (!hosts.ok()) return fmt::format("{}: {}", source, hosts.status().message());
+  command.run.hosts = std::move(*hosts);
+  command.run.n_pes = CountPes(command.run.hosts);
+  return "";
+}
+
+/// The words of a command line without quotes.
+std::vector<std::string> WordsOf(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+int Run(const CLI::App& run, Command& command) {
   if (command.run.command.empty()) {
     return UsageError("run: a program is missing, as in 'mori run -n 2 python3 program.py'");
+  }
+  if (const std::string text = ChooseHosts(run, command); !text.empty())
+    return UsageError(fmt::format("run: {}", text));
+  command.run.launch_agent = WordsOf(command.launch_agent);
+  if (run.count("--launch-agent") > 0 && command.run.launch_agent.empty())
+    return UsageError("run: --launch-agent names no command");
+  for (const std::string& text : command.run.exports) {
+    if (text.empty() || text.front() == '=')
+      return UsageError(fmt::format("run: -x {} names no variable", mori::shmem::Quote(text)));
   }
   command.run.with_prefix = !command.no_prefix;
   command.run.grace = std::chrono::milliseconds(static_cast<long>(command.grace_seconds * 1000));
@@ -156,6 +226,7 @@ int main(int argc, char** argv) {
   app.footer(kExamples);
   CLI::App* run = AddRun(app, command);
   CLI::App* info = AddInfo(app, command);
+  const CLI::App* agent = app.add_subcommand("agent", "Started by run on each host")->group("");
 
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (!arguments.empty() && arguments[0] == "run") {
@@ -168,7 +239,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return error.get_exit_code() == 0 ? PrintForParser(app, error) : UsageError(error.what());
   }
-  if (run->parsed()) return Run(command);
+  if (run->parsed()) return Run(*run, command);
+  if (agent->parsed()) return mori::launcher::RunAgent();
   if (info->parsed()) return mori::launcher::PrintInfo(command.environment_only);
   return UsageError("a subcommand is missing: run or info");
 }

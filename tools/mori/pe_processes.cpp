@@ -90,10 +90,12 @@ std::string Ranges(const std::vector<int>& pes) {
 }  // namespace
 
 int PeEnd::ExitStatus() const {
+  if (!lost_with.empty()) return 1;
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
 std::string PeEnd::Text() const {
+  if (!lost_with.empty()) return fmt::format("lost with host {}", lost_with);
   if (!WIFSIGNALED(wait_status)) {
     return fmt::format("exited with status {}", WEXITSTATUS(wait_status));
   }
@@ -154,6 +156,10 @@ void PeProcesses::SignalGroups(int signal) const {
   for (const pid_t orphan : orphans_) kill(orphan, signal);
 }
 
+void PeProcesses::SignalGroup(std::size_t index, int signal) const {
+  if (pes_[index].group_exists) kill(-pes_[index].process, signal);
+}
+
 void PeProcesses::SignalPes(int signal) const {
   for (const Pe& pe : pes_) {
     if (pe.running) kill(pe.process, signal);
@@ -196,7 +202,7 @@ void PeProcesses::Record(pid_t process, int wait_status) {
   });
   if (pe == pes_.end()) return;  // an orphan, or the guard
   pe->running = false;
-  ends_.push_back({static_cast<int>(pe - pes_.begin()), wait_status});
+  ends_.push_back({.pe = static_cast<int>(pe - pes_.begin()), .wait_status = wait_status});
 }
 
 // A group's number is not given to others while it has members, so it is looked at as soon as any

@@ -34,11 +34,12 @@ struct StartError {
 struct PeEnd {
   int pe;
   int wait_status;
+  std::string lost_with{};  ///< the host on which it was, of which nothing more is heard
 
-  bool Failed() const { return wait_status != 0; }
+  bool Failed() const { return wait_status != 0 || !lost_with.empty(); }
   /// As a shell has it: 128 + signal for a signal.
   int ExitStatus() const;
-  /// "exited with status 3", "killed by SIGSEGV (core dumped)".
+  /// "exited with status 3", "killed by SIGSEGV (core dumped)", "lost with host b".
   std::string Text() const;
 };
 
@@ -61,6 +62,8 @@ class PeProcesses {
   /// Signals every process of every PE's group, also of PEs that ended and left some behind, and
   /// those that left the groups and have no other parent.
   void SignalGroups(int signal) const;
+  /// The same for one of them, in the order of their start.
+  void SignalGroup(std::size_t index, int signal) const;
   /// Signals the PEs only, not what they started.
   void SignalPes(int signal) const;
 

@@ -52,31 +52,6 @@ void UnsetVariablesOfTorchrun() {
   for (const std::string& name : names) unsetenv(name.c_str());
 }
 
-/// A port of the loopback that nobody has at the moment; 0 if there is none.
-int FreePort() {
-  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  auto* const name = reinterpret_cast<sockaddr*>(&address);
-  const bool bound =
-      fd.valid() && bind(fd.get(), name, length) == 0 && getsockname(fd.get(), name, &length) == 0;
-  return bound ? ntohs(address.sin_port) : 0;
-}
-
-void SetMaster(bool inside_another_run) {
-  if (!inside_another_run && IsSet("MASTER_ADDR") && IsSet("MASTER_PORT")) return;
-  const int port = FreePort();
-  if (port == 0) {
-    unsetenv("MASTER_ADDR");
-    unsetenv("MASTER_PORT");
-    return;
-  }
-  setenv("MASTER_ADDR", "127.0.0.1", 1);
-  setenv("MASTER_PORT", fmt::to_string(port).c_str(), 1);
-}
-
 /// Without a listing: no process has more descriptors than its limit, unless that was lowered.
 void CloseUpToLimit(int first) {
   constexpr rlim_t kEnough = 1 << 20;
@@ -150,11 +125,43 @@ void CloseDescriptorsFrom(int first) {
   for (const int fd : open_fds) close(fd);
 }
 
-void PrepareEnvironment() {
-  const bool inside_another_run = IsSet("RANK");
+void LeaveSurroundingRun() {
+  if (IsSet("RANK")) {
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+  }
   for (const char* name : kPlaceVariables) unsetenv(name);
   UnsetVariablesOfTorchrun();
-  SetMaster(inside_another_run);
+}
+
+bool MasterIsSet() { return IsSet("MASTER_ADDR") && IsSet("MASTER_PORT"); }
+
+void SetMaster(const std::string& address, const std::string& port) {
+  if (address.empty() || port.empty()) return;
+  setenv("MASTER_ADDR", address.c_str(), 1);
+  setenv("MASTER_PORT", port.c_str(), 1);
+}
+
+int FreePort(const shmem::IpAddress& address) {
+  const UniqueFd fd(socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  socklen_t length = 0;
+  sockaddr_storage name = address.ToSockaddr(0, &length);
+  auto* const generic = reinterpret_cast<sockaddr*>(&name);
+  const bool bound = fd.valid() && bind(fd.get(), generic, length) == 0 &&
+                     getsockname(fd.get(), generic, &length) == 0;
+  if (!bound) return 0;
+  return ntohs(address.family == AF_INET ? reinterpret_cast<sockaddr_in*>(&name)->sin_port
+                                         : reinterpret_cast<sockaddr_in6*>(&name)->sin6_port);
+}
+
+void MeetOnLoopback() {
+  if (!MasterIsSet()) {
+    const shmem::IpAddress loopback{.family = AF_INET, .bytes = {127, 0, 0, 1}};
+    const int port = FreePort(loopback);
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+    if (port != 0) SetMaster(loopback.ToString(), fmt::to_string(port));
+  }
   // A machine, or a container, may have no loopback that is up: then whatever there is.
   if (!IsSet("MORI_SOCKET_IFNAME") && shmem::SelectOwnAddresses("lo").ok())
     setenv("MORI_SOCKET_IFNAME", "lo", 1);

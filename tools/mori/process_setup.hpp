@@ -10,6 +10,7 @@
 
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
+#include "bootstrap/address.hpp"
 #include "mori/shmem/types.hpp"
 
 namespace mori::launcher {
@@ -38,11 +39,22 @@ shmem::Result<Pipe> MakePipe();
 
 shmem::Status MakeNonBlocking(const shmem::UniqueFd& fd);
 
-/// Makes this process's environment that of the run: a place in a surrounding run is not the PEs'
-/// concern, and PEs of one machine meet on loopback, if there is one, unless `MORI_SOCKET_IFNAME`
-/// is set. Programs of torch find each other by MASTER_ADDR and MASTER_PORT: those that were set
-/// for this run, or loopback and a port that is free now.
-void PrepareEnvironment();
+/// Takes what is said of a place in a surrounding run, and of where its ranks meet, out of this
+/// process's environment: it is not the PEs' concern.
+void LeaveSurroundingRun();
+
+/// PEs of one machine meet on loopback, if there is one, unless `MORI_SOCKET_IFNAME` is set.
+/// Programs of torch find each other by MASTER_ADDR and MASTER_PORT: those that are set, or
+/// loopback and a port that is free now.
+void MeetOnLoopback();
+
+/// Whether the environment says where programs of torch find each other.
+bool MasterIsSet();
+/// Says it. Empty texts leave the environment as it is.
+void SetMaster(const std::string& address, const std::string& port);
+
+/// A port of this address that nobody has at the moment; 0 if there is none.
+int FreePort(const shmem::IpAddress& address);
 
 /// The PEs of a run that one machine has: `count` of all `world`, with consecutive ranks.
 struct PeShare {

@@ -22,6 +22,7 @@ inline constexpr int kExitNotFound = 127;
 struct RunFailure {
   std::string text;
   int exit_status = kExitError;
+  bool more_may_follow = false;  ///< others may soon say the same, or why
 };
 
 /// Nothing here blocks.
@@ -59,6 +60,8 @@ class RunningPes {
 
   /// Those that have ended, in this order.
   virtual const std::vector<PeEnd>& ends() const = 0;
+  /// " on host b", where there are several; else empty.
+  virtual std::string PlaceOf(int pe) const = 0;
   virtual bool AllEnded() const = 0;
   /// Nothing is left of what PEs started.
   virtual bool GroupsGone() const = 0;
