@@ -42,6 +42,8 @@ struct Launcher {
   /// serves the ranks of this node.
   bool has_pmi_socket = false;
   const char* remedy = "give each job a unique id of its own in MORI_UNIQUE_ID";
+  /// How ranks of several nodes get a unique id.
+  const char* over_nodes = "start it under 'mori meet', which sets MORI_UNIQUE_ID";
 };
 
 /// The innermost launcher first. Slurm, PMIx and PMI come last, since they also serve those above.
@@ -61,7 +63,8 @@ const std::vector<Launcher>& Launchers() {
        .local_rank = {"LOCAL_RANK"},
        .local_size = {"LOCAL_WORLD_SIZE"},
        .job = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
-       .remedy = "give each job its own MASTER_PORT"},
+       .remedy = "give each job its own MASTER_PORT",
+       .over_nodes = "call shmem_torch_process_group_init() once torch.distributed is initialized"},
       {.name = "a launcher of torch",
        .sign = "MASTER_PORT",
        .rank = "RANK",
@@ -69,7 +72,8 @@ const std::vector<Launcher>& Launchers() {
        .local_rank = {"LOCAL_RANK"},
        .local_size = {"LOCAL_WORLD_SIZE"},
        .job = {"MASTER_ADDR", "MASTER_PORT"},
-       .remedy = "give each job its own MASTER_PORT"},
+       .remedy = "give each job its own MASTER_PORT",
+       .over_nodes = "call shmem_torch_process_group_init() once torch.distributed is initialized"},
       {.name = "jsrun",
        .sign = "JSM_NAMESPACE_RANK",
        .rank = "JSM_NAMESPACE_RANK",
@@ -83,7 +87,8 @@ const std::vector<Launcher>& Launchers() {
        .size = {"OMPI_COMM_WORLD_SIZE"},
        .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
        .local_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
-       .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"}},
+       .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"},
+       .over_nodes = "start it as in 'mori meet mpirun -x MORI_UNIQUE_ID ...'"},
       {.name = "MVAPICH2",
        .sign = "MV2_COMM_WORLD_RANK",
        .rank = "MV2_COMM_WORLD_RANK",
@@ -107,7 +112,8 @@ const std::vector<Launcher>& Launchers() {
        .local_rank = {"MPI_LOCALRANKID"},
        .local_size = {"MPI_LOCALNRANKS"},
        .job = {"PMI_PORT"},
-       .has_pmi_socket = true},
+       .has_pmi_socket = true,
+       .over_nodes = "start it as in 'mori meet mpiexec ...'"},
       {.name = "Flux",
        .sign = "FLUX_TASK_RANK",
        .rank = "FLUX_TASK_RANK",
@@ -129,7 +135,8 @@ const std::vector<Launcher>& Launchers() {
        .local_rank = {"SLURM_LOCALID"},
        .local_size = {"SLURM_STEP_TASKS_PER_NODE"},
        .nodes = {"SLURM_STEP_NUM_NODES"},
-       .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
+       .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
+       .over_nodes = "start it as in 'mori meet srun ...'"},
       {.name = "PMIx",
        .sign = "PMIX_RANK",
        .rank = "PMIX_RANK",
@@ -310,11 +317,15 @@ Result<UniqueId> NewId(const Result<Config>& config) {
   return RendezvousService::Instance().Open(config.ok() ? *config : Config{});
 }
 
+const Launcher& LauncherOf(const LaunchedAs& launched) {
+  return *std::ranges::find_if(
+      Launchers(), [&](const Launcher& known) { return known.name == launched.launcher; });
+}
+
 Status Claim(const LaunchedAs& launched, const std::string& job) {
   MORI_ASSIGN_OR_RETURN(const auto owner, ClaimRank(job, launched.rank));
   if (!owner) return Status();
-  const Launcher& launcher = *std::ranges::find_if(
-      Launchers(), [&](const Launcher& known) { return known.name == launched.launcher; });
+  const Launcher& launcher = LauncherOf(launched);
   const std::string named_by =
       launched.job_variables.empty() ? "" : fmt::format(" ({})", launched.job_variables);
   return Error(
@@ -329,8 +340,22 @@ std::string HintAboutNodes(const LaunchedAs& launched) {
   if (launched.one_node) return "";
   return fmt::format(
       "{} does not say how many ranks are on this node, and those of other nodes cannot be found: "
-      "if there are any, give all ranks a unique id in MORI_UNIQUE_ID, or use shmem_init_attr()",
-      launched.launcher);
+      "if there are any, the job needs a unique id: {}, or use shmem_init_attr()",
+      launched.launcher, LauncherOf(launched).over_nodes);
+}
+
+/// Ranks of several nodes that have no id for this init.
+Status NoIdOverNodes(const LaunchedAs& launched, int call) {
+  if (!launched.unique_id.empty()) {
+    return Error(ErrorCode::kUnsupported,
+                 "MORI_UNIQUE_ID has served the first initialization, this is number {}: for "
+                 "another one over several nodes, use shmem_init_attr() with a new id",
+                 call + 1);
+  }
+  return Error(ErrorCode::kUnsupported,
+               "this job of {} has {} ranks on several nodes, which need a unique id: {}, or use "
+               "shmem_init_attr()",
+               launched.launcher, launched.size, LauncherOf(launched).over_nodes);
 }
 
 std::vector<std::string> ProcessEnvironment() {
@@ -431,13 +456,7 @@ Result<Launch> FindLaunch() {
     launch.id = *id;
     return launch;
   }
-  if (launched->one_node == false) {
-    return Error(ErrorCode::kUnsupported,
-                 "this job of {} has {} ranks on several nodes: give all of them a unique id in "
-                 "MORI_UNIQUE_ID, or use "
-                 "shmem_init_attr()",
-                 launched->launcher, launched->size);
-  }
+  if (launched->one_node == false) return NoIdOverNodes(*launched, call);
   // The id of the launcher serves one init; later ones, and launchers without an id, get theirs
   // from rank 0.
   const std::string job = fmt::format("{}\nuser={}", launched->job, ::geteuid());

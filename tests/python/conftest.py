@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from hosts_support import HostRunner, launch_agent, network
 from launcher_support import Launcher, find_command
 from pes import PeRunner
 
@@ -66,3 +68,21 @@ def started_folder(tmp_path: pathlib.Path) -> pathlib.Path:
     folder = tmp_path / "started"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def make_hosts(mori: Launcher, tmp_path: pathlib.Path) -> Iterator[Callable[..., HostRunner]]:
+    """Makes hosts for one test: `make_hosts(count, family=4)`."""
+    with contextlib.ExitStack() as ends:
+
+        def make(count: int, family: int = 4) -> HostRunner:
+            hosts = ends.enter_context(network(count, family))
+            return HostRunner(mori, hosts, launch_agent(tmp_path, hosts))
+
+        yield make
+
+
+@pytest.fixture
+def two(make_hosts: Callable[..., HostRunner]) -> HostRunner:
+    """Two hosts."""
+    return make_hosts(2)

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
+from launcher_support import Launcher, environment, is_gone
 
 DEADLINE_SECONDS = 60
 NAMES = "abcdefgh"
@@ -148,13 +149,7 @@ class Host:
         self._keeper.close()
 
     def _running(self) -> bool:
-        def is_alive(process: int) -> bool:
-            with contextlib.suppress(OSError):
-                stat = pathlib.Path(f"/proc/{process}/stat").read_text()
-                return stat.rpartition(")")[2].split()[0] not in "ZX"
-            return False
-
-        return any(map(is_alive, self.processes()))
+        return not all(map(is_gone, self.processes()))
 
 
 def address_of(index: int, family: int) -> tuple[str, int]:
@@ -227,3 +222,59 @@ def launch_agent(folder: pathlib.Path, hosts: Sequence[Host]) -> pathlib.Path:
     path.write_text(AGENT.format(cases="\n".join(cases)))
     path.chmod(0o755)
     return path
+
+
+def parent_of(process: int) -> int:
+    stat = pathlib.Path(f"/proc/{process}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+class HostRunner:
+    """Some hosts, and the launcher with an agent for them."""
+
+    def __init__(self, mori: Launcher, hosts: Sequence[Host], agent: pathlib.Path) -> None:
+        self.mori = mori
+        self.all = hosts
+        self.agent = agent
+
+    def arguments(self, places: str, program: Sequence[str], options: Sequence[str]) -> list[str]:
+        agent = ["--launch-agent", str(self.agent)]
+        return ["run", "--hosts", places, *agent, *options, "--", *program]
+
+    def run(
+        self,
+        places: str,
+        *program: str,
+        options: Sequence[str] = (),
+        env: dict[str, str] | None = None,
+        **keywords: object,
+    ) -> subprocess.CompletedProcess[bytes]:
+        arguments = self.arguments(places, program, options)
+        return self.mori.call(*arguments, env=environment(env), **keywords)
+
+    @contextlib.contextmanager
+    def started(
+        self, places: str, *program: str, options: Sequence[str] = ()
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        process = subprocess.Popen(
+            [self.mori.path, *self.arguments(places, program, options)],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def agent_of(self, host: Host) -> int:
+        """Process id of the launcher's agent on a host."""
+        there = host.processes()
+        (found,) = [process for process in there if parent_of(process) not in there]
+        return found
+
+    def left(self) -> list[int]:
+        """What runs on any of the hosts."""
+        return [p for host in self.all for p in host.processes() if not is_gone(p)]

@@ -4,6 +4,7 @@ A fenced `python` block is run if the line above it is one of
 
     <!-- run -->                  python FILE
     <!-- run: mori run -n 2 -->   mori run -n 2 python FILE
+    <!-- run: mori run --hosts a:2,b:2 -->   the same on the hosts of the tests
 
 where FILE holds the block, in an empty folder. It must end with 0. PEs get MORI_SHMEM_HEAP_SIZE and
 MORI_SOCKET_IFNAME from the test. A block that imports torch is skipped where torch is missing.
@@ -17,8 +18,10 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
+from hosts_support import HostRunner
 from launcher_support import find_command
 from pes import PES_DEADLINE_SECONDS, REPOSITORY, WITHOUT_TORCH, environment
 
@@ -65,7 +68,9 @@ not_python
 
 
 @pytest.mark.parametrize(("command", "code"), _documented_blocks())
-def test_documented_code_runs(tmp_path: pathlib.Path, command: str, code: str) -> None:
+def test_documented_code_runs(
+    tmp_path: pathlib.Path, make_hosts: Callable[..., HostRunner], command: str, code: str
+) -> None:
     if "import torch" in code and importlib.util.find_spec("torch") is None:
         pytest.skip(WITHOUT_TORCH)
     script = tmp_path / "documented.py"
@@ -73,6 +78,8 @@ def test_documented_code_runs(tmp_path: pathlib.Path, command: str, code: str) -
     launcher = shlex.split(command)
     if launcher[:1] == ["mori"]:
         launcher[0] = find_command()
+    if "--hosts" in launcher:
+        launcher += ["--launch-agent", str(make_hosts(2).agent)]
     run = subprocess.run(
         [*launcher, sys.executable, str(script)],
         env=environment(),

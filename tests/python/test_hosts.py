@@ -8,19 +8,19 @@ import hashlib
 import ipaddress
 import os
 import pathlib
+import re
 import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 import pytest
-from hosts_support import Host, launch_agent, network
+from hosts_support import HostRunner
 from launcher_support import (
     DEADLINE_SECONDS,
     Launcher,
     environment,
-    is_gone,
     lines_by_pe,
     numbers_in,
     python,
@@ -29,80 +29,9 @@ from launcher_support import (
     wait_until,
 )
 
+HOSTS_DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "hosts.md"
 GREETING = b"\0mori agent\0"
 SHOW = "import os, socket; print((socket.gethostname(), os.getcwd(), dict(os.environ)))"
-
-
-def parent_of(process: int) -> int:
-    stat = pathlib.Path(f"/proc/{process}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[1])
-
-
-class Hosts:
-    """Some hosts, and the launcher with an agent for them."""
-
-    def __init__(self, mori: Launcher, hosts: Sequence[Host], agent: pathlib.Path) -> None:
-        self.mori = mori
-        self.all = hosts
-        self.agent = agent
-
-    def arguments(self, places: str, program: Sequence[str], options: Sequence[str]) -> list[str]:
-        agent = ["--launch-agent", str(self.agent)]
-        return ["run", "--hosts", places, *agent, *options, "--", *program]
-
-    def run(
-        self,
-        places: str,
-        *program: str,
-        options: Sequence[str] = (),
-        env: dict[str, str] | None = None,
-        **keywords: object,
-    ) -> subprocess.CompletedProcess[bytes]:
-        arguments = self.arguments(places, program, options)
-        return self.mori.call(*arguments, env=environment(env), **keywords)
-
-    @contextlib.contextmanager
-    def started(
-        self, places: str, *program: str, options: Sequence[str] = ()
-    ) -> Iterator[subprocess.Popen[bytes]]:
-        process = subprocess.Popen(
-            [self.mori.path, *self.arguments(places, program, options)],
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-    def agent_of(self, host: Host) -> int:
-        """Process id of the launcher's agent on a host."""
-        there = host.processes()
-        (found,) = [process for process in there if parent_of(process) not in there]
-        return found
-
-    def left(self) -> list[int]:
-        """What runs on any of the hosts."""
-        return [p for host in self.all for p in host.processes() if not is_gone(p)]
-
-
-@pytest.fixture
-def make_hosts(mori: Launcher, tmp_path: pathlib.Path) -> Iterator[Callable[[int, int], Hosts]]:
-    with contextlib.ExitStack() as ends:
-
-        def make(count: int, family: int = 4) -> Hosts:
-            hosts = ends.enter_context(network(count, family))
-            return Hosts(mori, hosts, launch_agent(tmp_path, hosts))
-
-        yield make
-
-
-@pytest.fixture
-def two(make_hosts: Callable[..., Hosts]) -> Hosts:
-    return make_hosts(2)
 
 
 def shown(done: subprocess.CompletedProcess[bytes]) -> list[tuple[str, str, dict[str, str]]]:
@@ -116,7 +45,7 @@ def shown(done: subprocess.CompletedProcess[bytes]) -> list[tuple[str, str, dict
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_each_pe_knows_its_place(make_hosts: Callable[..., Hosts], family: int) -> None:
+def test_each_pe_knows_its_place(make_hosts: Callable[..., HostRunner], family: int) -> None:
     hosts = make_hosts(2, family)
     found = shown(hosts.run("a:2,b:2", *python(SHOW)))
     assert [host for host, _, _ in found] == ["a", "a", "b", "b"]
@@ -141,7 +70,7 @@ def addresses_in(unique_id: str) -> list[str]:
     ]
 
 
-def test_ranks_follow_the_order_of_hosts(make_hosts: Callable[..., Hosts]) -> None:
+def test_ranks_follow_the_order_of_hosts(make_hosts: Callable[..., HostRunner]) -> None:
     hosts = make_hosts(3)
     place = shell('echo "$(uname -n) $MORI_LOCAL_RANK of $MORI_LOCAL_WORLD_SIZE"')
     expected = [b"c 0 of 1", b"a 0 of 3", b"a 1 of 3", b"a 2 of 3", b"b 0 of 1"]
@@ -153,7 +82,7 @@ def test_ranks_follow_the_order_of_hosts(make_hosts: Callable[..., Hosts]) -> No
     assert lines_by_pe(done.stdout) == {pe: [line] for pe, line in enumerate(expected)}
 
 
-def test_a_hostfile_is_read(two: Hosts, tmp_path: pathlib.Path) -> None:
+def test_a_hostfile_is_read(two: HostRunner, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "hosts"
     path.write_text("# of a batch system\na slots=1\nb:2\n")
     agent = ["--launch-agent", str(two.agent)]
@@ -172,7 +101,7 @@ def test_this_machine_needs_no_ssh(mori: Launcher) -> None:
 # ---- what travels
 
 
-def test_variables_travel_by_rule_and_by_name(two: Hosts) -> None:
+def test_variables_travel_by_rule_and_by_name(two: HostRunner) -> None:
     given = {
         "MORI_SHMEM_HEAP_SIZE": "5M",
         "MORI_NODE_ID": "mine",
@@ -192,20 +121,20 @@ def test_variables_travel_by_rule_and_by_name(two: Hosts) -> None:
         assert variables["MORI_UNIQUE_ID"] != "stale"
 
 
-def test_a_meeting_point_for_torch_that_is_set_travels(two: Hosts) -> None:
+def test_a_meeting_point_for_torch_that_is_set_travels(two: HostRunner) -> None:
     given = {"MASTER_ADDR": "host", "MASTER_PORT": "5"}
     for _, _, variables in shown(two.run("a,b", *python(SHOW), env=given)):
         assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("host", "5")
 
 
-def test_a_variable_that_is_not_there_cannot_travel(two: Hosts) -> None:
+def test_a_variable_that_is_not_there_cannot_travel(two: HostRunner) -> None:
     done = two.run("a,b", "true", options=["-x", "NO_SUCH"])
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr == b'mori run: -x "NO_SUCH": there is no such variable\n'
 
 
 def test_the_unique_id_is_on_no_command_line_and_with_pes_only(
-    two: Hosts, started_folder: pathlib.Path
+    two: HostRunner, started_folder: pathlib.Path
 ) -> None:
     script = f'echo "$MORI_UNIQUE_ID"; : > {started_folder}/$$; sleep 1000'
     with two.started("a,b", *shell(script)) as run:
@@ -220,7 +149,7 @@ def test_the_unique_id_is_on_no_command_line_and_with_pes_only(
         assert unique_id in pathlib.Path(f"/proc/{pes[0]}/environ").read_bytes()
 
 
-def test_a_hosts_interface_is_the_one_that_is_named(two: Hosts) -> None:
+def test_a_hosts_interface_is_the_one_that_is_named(two: HostRunner) -> None:
     found = shown(two.run("a,b", *python(SHOW), env={"MORI_SOCKET_IFNAME": "eth0"}))
     assert addresses_in(found[0][2]["MORI_UNIQUE_ID"])[0] == two.all[0].address
     done = two.run("a,b", "true", env={"MORI_SOCKET_IFNAME": "nosuch0"})
@@ -228,7 +157,7 @@ def test_a_hosts_interface_is_the_one_that_is_named(two: Hosts) -> None:
     assert done.stderr.startswith(b"mori run: host a: MORI_SOCKET_IFNAME=nosuch0 matches no")
 
 
-def test_a_host_with_the_loopback_alone_says_so(two: Hosts) -> None:
+def test_a_host_with_the_loopback_alone_says_so(two: HostRunner) -> None:
     two.all[0].run("ip", "link", "del", "eth0", check=True)
     done = two.run("a,b", "true")
     assert (done.returncode, done.stdout) == (1, b"")
@@ -238,7 +167,7 @@ def test_a_host_with_the_loopback_alone_says_so(two: Hosts) -> None:
 # ---- input and output
 
 
-def test_lines_of_all_hosts_are_whole(two: Hosts) -> None:
+def test_lines_of_all_hosts_are_whole(two: HostRunner) -> None:
     script = (
         "import os, sys\n"
         "for i in range(3000):\n"
@@ -253,14 +182,14 @@ def test_lines_of_all_hosts_are_whole(two: Hosts) -> None:
         assert err[pe] == [b"error %d" % i for i in range(3000)]
 
 
-def test_output_keeps_its_bytes_without_prefixes(two: Hosts) -> None:
+def test_output_keeps_its_bytes_without_prefixes(two: HostRunner) -> None:
     script = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 4000)"
     done = two.run("a", *python(script), options=["--no-prefix"])
     assert done.stdout == bytes(range(256)) * 4000
 
 
 def test_a_reader_that_waits_holds_the_pes_and_loses_nothing(
-    two: Hosts, started_folder: pathlib.Path
+    two: HostRunner, started_folder: pathlib.Path
 ) -> None:
     script = (
         "import os, pathlib, sys\n"
@@ -284,7 +213,7 @@ def test_a_reader_that_waits_holds_the_pes_and_loses_nothing(
         assert run.wait(DEADLINE_SECONDS) == 0
 
 
-def test_pes_whose_output_nobody_reads_end_as_without_a_launcher(two: Hosts) -> None:
+def test_pes_whose_output_nobody_reads_end_as_without_a_launcher(two: HostRunner) -> None:
     arguments = two.arguments("a,b", python("while True: print('x' * 1000)"), [])
     with subprocess.Popen(
         [two.mori.path, *arguments],
@@ -298,7 +227,7 @@ def test_pes_whose_output_nobody_reads_end_as_without_a_launcher(two: Hosts) -> 
     wait_until(lambda: not two.left(), "nothing is left")
 
 
-def test_pe_0_gets_standard_input_on_its_host(two: Hosts) -> None:
+def test_pe_0_gets_standard_input_on_its_host(two: HostRunner) -> None:
     data = os.urandom(3_000_000)
     count = "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
     done = two.run("a,b", *python(count), options=["--stdin"], input=data)
@@ -316,7 +245,7 @@ def await_start(folder: pathlib.Path, then: str) -> tuple[str, str, str]:
     return shell(f": > {folder}/$$; {then}")
 
 
-def check_ended(hosts: Hosts) -> None:
+def check_ended(hosts: HostRunner) -> None:
     wait_until(lambda: not hosts.left(), "nothing is left on the hosts")
 
 
@@ -325,7 +254,7 @@ def check_ended(hosts: Hosts) -> None:
     [("exit 3", 3, "exited with status 3"), ("kill -KILL $$", 137, "killed by SIGKILL")],
 )
 def test_a_pe_that_fails_ends_those_of_all_hosts(
-    two: Hosts, script: str, status: int, text: str
+    two: HostRunner, script: str, status: int, text: str
 ) -> None:
     done = two.run("a:2,b:2", *shell(f"[ $MORI_RANK = 3 ] && {script}; sleep 1000"))
     assert done.returncode == status
@@ -335,7 +264,7 @@ def test_a_pe_that_fails_ends_those_of_all_hosts(
 
 
 def test_what_ignores_the_request_is_killed_on_its_host(
-    two: Hosts, started_folder: pathlib.Path
+    two: HostRunner, started_folder: pathlib.Path
 ) -> None:
     script = f"trap '' TERM; : > {started_folder}/$$; while :; do sleep 0.1; done"
     with two.started("a,b", *shell(script), options=["--grace", "0.2"]) as run:
@@ -347,7 +276,9 @@ def test_what_ignores_the_request_is_killed_on_its_host(
     check_ended(two)
 
 
-def test_what_pes_leave_behind_ends_on_its_host(two: Hosts, started_folder: pathlib.Path) -> None:
+def test_what_pes_leave_behind_ends_on_its_host(
+    two: HostRunner, started_folder: pathlib.Path
+) -> None:
     script = f"setsid sh -c ': > {started_folder}/$$; exec sleep 1000' & "
     script += f"while [ ! -e {started_folder}/$! ]; do sleep 0.01; done"
     done = two.run("a,b", *shell(script))
@@ -355,7 +286,7 @@ def test_what_pes_leave_behind_ends_on_its_host(two: Hosts, started_folder: path
     check_ended(two)
 
 
-def test_an_interrupt_reaches_all_hosts(two: Hosts, started_folder: pathlib.Path) -> None:
+def test_an_interrupt_reaches_all_hosts(two: HostRunner, started_folder: pathlib.Path) -> None:
     script = "trap 'echo heard; exit 0' INT; while :; do sleep 0.05; done"
     with two.started("a,b", *await_start(started_folder, script)) as run:
         numbers_in(started_folder, 2)
@@ -367,7 +298,7 @@ def test_an_interrupt_reaches_all_hosts(two: Hosts, started_folder: pathlib.Path
     check_ended(two)
 
 
-def test_a_second_interrupt_kills(two: Hosts, started_folder: pathlib.Path) -> None:
+def test_a_second_interrupt_kills(two: HostRunner, started_folder: pathlib.Path) -> None:
     script = f"trap 'echo heard' INT; : > {started_folder}/$$; while :; do sleep 0.05; done"
     with two.started("a,b", *shell(script), options=["--grace", "1000"]) as run:
         numbers_in(started_folder, 2)
@@ -379,7 +310,7 @@ def test_a_second_interrupt_kills(two: Hosts, started_folder: pathlib.Path) -> N
     check_ended(two)
 
 
-def test_user_signals_reach_pes(two: Hosts, started_folder: pathlib.Path) -> None:
+def test_user_signals_reach_pes(two: HostRunner, started_folder: pathlib.Path) -> None:
     script = (
         f"trap 'echo heard; exit 0' USR1; : > {started_folder}/$$; while :; do sleep 0.05; done"
     )
@@ -390,7 +321,7 @@ def test_user_signals_reach_pes(two: Hosts, started_folder: pathlib.Path) -> Non
     assert (run.returncode, lines_by_pe(out)) == (0, {0: [b"heard"], 1: [b"heard"]})
 
 
-def test_a_stopped_run_stops_its_pes(two: Hosts, started_folder: pathlib.Path) -> None:
+def test_a_stopped_run_stops_its_pes(two: HostRunner, started_folder: pathlib.Path) -> None:
     with two.started("a,b", *await_start(started_folder, "exec sleep 1000")) as run:
         pes = numbers_in(started_folder, 2)
         run.send_signal(signal.SIGTSTP)
@@ -404,7 +335,7 @@ def test_a_stopped_run_stops_its_pes(two: Hosts, started_folder: pathlib.Path) -
 
 
 def test_a_killed_launcher_leaves_nothing_on_the_hosts(
-    two: Hosts, started_folder: pathlib.Path
+    two: HostRunner, started_folder: pathlib.Path
 ) -> None:
     script = f"sleep 1000 & : > {started_folder}/$!; : > {started_folder}/$$; wait"
     with two.started("a:2,b:2", *shell(script)) as run:
@@ -414,7 +345,7 @@ def test_a_killed_launcher_leaves_nothing_on_the_hosts(
 
 
 def test_an_agent_whose_input_ends_leaves_nothing(
-    two: Hosts, tmp_path: pathlib.Path, started_folder: pathlib.Path
+    two: HostRunner, tmp_path: pathlib.Path, started_folder: pathlib.Path
 ) -> None:
     """As with ssh, the agent is no child of what the launcher starts: its input tells it."""
     far = tmp_path / "far-agent"
@@ -431,7 +362,9 @@ def test_an_agent_whose_input_ends_leaves_nothing(
     check_ended(two)
 
 
-def test_a_killed_agent_is_told_with_its_host(two: Hosts, started_folder: pathlib.Path) -> None:
+def test_a_killed_agent_is_told_with_its_host(
+    two: HostRunner, started_folder: pathlib.Path
+) -> None:
     with two.started("a:2,b:2", *await_start(started_folder, "exec sleep 1000")) as run:
         numbers_in(started_folder, 4)
         os.kill(two.agent_of(two.all[1]), signal.SIGKILL)
@@ -441,7 +374,7 @@ def test_a_killed_agent_is_told_with_its_host(two: Hosts, started_folder: pathli
     check_ended(two)
 
 
-def test_a_host_that_vanishes_is_told(two: Hosts, started_folder: pathlib.Path) -> None:
+def test_a_host_that_vanishes_is_told(two: HostRunner, started_folder: pathlib.Path) -> None:
     with two.started("a:2,b:2", *await_start(started_folder, "exec sleep 1000")) as run:
         numbers_in(started_folder, 4)
         two.all[1].vanish()
@@ -452,7 +385,7 @@ def test_a_host_that_vanishes_is_told(two: Hosts, started_folder: pathlib.Path) 
 
 
 def test_a_host_that_stands_still_does_not_hold_the_end(
-    two: Hosts, started_folder: pathlib.Path
+    two: HostRunner, started_folder: pathlib.Path
 ) -> None:
     options = ["--grace", "0.2"]
     with two.started(
@@ -472,7 +405,7 @@ def test_a_host_that_stands_still_does_not_hold_the_end(
 
 
 def test_a_program_that_one_host_lacks_is_told_with_the_host(
-    two: Hosts, tmp_path: pathlib.Path
+    two: HostRunner, tmp_path: pathlib.Path
 ) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
@@ -489,7 +422,7 @@ def test_a_program_that_one_host_lacks_is_told_with_the_host(
 
 
 def test_a_working_directory_that_one_host_lacks_is_told(
-    two: Hosts, tmp_path: pathlib.Path
+    two: HostRunner, tmp_path: pathlib.Path
 ) -> None:
     folder = tmp_path / "here" / "there"
     folder.mkdir(parents=True)
@@ -500,7 +433,7 @@ def test_a_working_directory_that_one_host_lacks_is_told(
     assert done.stderr.decode().startswith(expected + "No such file or directory")
 
 
-def test_a_host_without_the_command_is_told(two: Hosts, tmp_path: pathlib.Path) -> None:
+def test_a_host_without_the_command_is_told(two: HostRunner, tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "here's a place"
     folder.mkdir()
     command = folder / "mori"
@@ -515,7 +448,7 @@ def test_a_host_without_the_command_is_told(two: Hosts, tmp_path: pathlib.Path) 
     assert b"not found" in done.stderr  # the words of the shell there
 
 
-def test_all_hosts_that_cannot_be_reached_are_told_before_any_pe_starts(two: Hosts) -> None:
+def test_all_hosts_that_cannot_be_reached_are_told_before_any_pe_starts(two: HostRunner) -> None:
     done = two.run("a,nosuch:3,neither", "echo", "started")
     assert (done.returncode, done.stdout) == (1, b"")
     for name in ("nosuch", "neither"):
@@ -536,15 +469,16 @@ def test_a_launch_agent_that_is_not_there_is_told(mori: Launcher) -> None:
 
 def test_ssh_is_called_without_questions(mori: Launcher, tmp_path: pathlib.Path) -> None:
     ssh = tmp_path / "ssh"
-    ssh.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >&2\nexit 255\n')
+    ssh.write_text('#!/bin/sh\necho "ssh $*" >&2\nexit 255\n')
     ssh.chmod(0o755)
     env = environment({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     done = mori.call("run", "--hosts", "me@far:2", "true", env=env)
     assert done.returncode == 1
     own = os.path.realpath(mori.path)
-    said = done.stderr.decode()
-    assert said.startswith("mori run: host me@far cannot be reached: ssh exited with status 255: ")
-    assert said.endswith(f"; --; me@far; {own}; agent\n") and "BatchMode=yes" in said
+    documented = re.search(r"^ssh .* -- HOST PATH agent$", HOSTS_DOCUMENT.read_text(), re.M)[0]
+    call = documented.replace("HOST", "me@far").replace("PATH", own)
+    reached = "mori run: host me@far cannot be reached: ssh exited with status 255: "
+    assert done.stderr.decode() == f"{reached}{call}\n"
 
 
 def fake_agent(folder: pathlib.Path, script: str) -> list[str]:
@@ -562,7 +496,7 @@ def hello(version: bytes, protocol: int = 1) -> bytes:
     return message(32, struct.pack("<II", protocol, len(version)) + version)
 
 
-def test_a_login_that_talks_is_let_talk(two: Hosts, tmp_path: pathlib.Path) -> None:
+def test_a_login_that_talks_is_let_talk(two: HostRunner, tmp_path: pathlib.Path) -> None:
     run_agent = f"os.execv('{two.agent}', ['{two.agent}', *sys.argv[1:]])"
     options = fake_agent(tmp_path, f"print('Welcome! ' * 20_000)\n{run_agent}")
     done = two.mori.call("run", "--hosts", "a,b", *options, "echo", "started")

@@ -20,6 +20,7 @@
 #include "host_list.hpp"
 #include "info.hpp"
 #include "launcher.hpp"
+#include "meet.hpp"
 #include "mori/shmem/shmem_api.hpp"
 #include "output.hpp"
 
@@ -35,6 +36,7 @@ constexpr const char* kExamples = R"(Examples:
   mori run -n 4 python3 -u train.py    four PEs, the output of each marked [0] to [3]
   mori run -n 2 -- ./ring_put --once   everything after -- is program and arguments
   mori run --hosts a:2,b:2 ./ring_put  PE 0 and 1 on host a, 2 and 3 on b, by ssh
+  mori meet mpirun -x MORI_UNIQUE_ID   another launcher, for ranks on several nodes
   mori info                            version, backends, environment variables)";
 
 constexpr const char* kRunNotes =
@@ -50,6 +52,11 @@ the same way, also in sessions of its own; where mori run itself is killed by SI
 the process groups of the PEs.
 Exit status: 0, that of the first PE that failed (128 + signal if killed), 127 or 126 if the
 program cannot be run, 128 + signal if a signal ended the run.)";
+
+constexpr const char* kMeetNotes =
+    R"(Ranks of mpirun, srun and others on several nodes find each other by MORI_UNIQUE_ID, which the command
+gets, and must hand on: srun does, Open MPI with -x MORI_UNIQUE_ID. The id is served until the command
+ends, at the interfaces of MORI_SOCKET_IFNAME, and serves one initialization.)";
 
 struct Command {
   RunOptions run;
@@ -81,6 +88,12 @@ class RunFormatter : public CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
     return "Usage: mori run -n N [options] [--] program [arguments]\n"
            "       mori run --hosts LIST [options] [--] program [arguments]\n";
+  }
+};
+
+class MeetFormatter : public CLI::Formatter {
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: mori meet [--] launcher [arguments]\n";
   }
 };
 
@@ -122,6 +135,13 @@ CLI::App* AddRun(CLI::App& app, Command& command) {
   return run;
 }
 
+CLI::App* AddMeet(CLI::App& app) {
+  CLI::App* meet = app.add_subcommand("meet", "Run another launcher, with a unique id for its job");
+  meet->formatter(std::make_shared<MeetFormatter>());
+  meet->footer(kMeetNotes);
+  return meet;
+}
+
 CLI::App* AddInfo(CLI::App& app, Command& command) {
   CLI::App* info = app.add_subcommand("info", "Show version, backends and environment variables");
   info->add_flag("--env", command.environment_only, "Only the environment variables");
@@ -133,7 +153,8 @@ bool TakesValue(const CLI::App& app, const std::string& argument) {
   return option != nullptr && option->get_items_expected_max() > 0;
 }
 
-/// Splits the arguments of `run` into its own and the command, of which not a byte is interpreted.
+/// Splits the arguments of a subcommand into its own and the command, of which not a byte is
+/// interpreted.
 std::vector<std::string> TakeCommand(const CLI::App& run, std::vector<std::string>& arguments) {
   std::size_t begin = 1;
   while (begin < arguments.size() && arguments[begin].size() > 1 && arguments[begin][0] == '-' &&
@@ -225,7 +246,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("mori {}", mori::shmem::ShmemVersion()));
   app.footer(kExamples);
   CLI::App* run = AddRun(app, command);
-  CLI::App* info = AddInfo(app, command);
+  const CLI::App* meet = AddMeet(app);
+  const CLI::App* info = AddInfo(app, command);
   const CLI::App* agent = app.add_subcommand("agent", "Started by run on each host")->group("");
 
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -233,6 +255,8 @@ int main(int argc, char** argv) {
     command.run.command = TakeCommand(*run, arguments);
     if (const std::string text = Misspelling(arguments); !text.empty()) return UsageError(text);
   }
+  if (!arguments.empty() && arguments[0] == "meet")
+    command.run.command = TakeCommand(*meet, arguments);
   try {
     std::reverse(arguments.begin(), arguments.end());  // as the parser wants them
     app.parse(arguments);
@@ -240,7 +264,10 @@ int main(int argc, char** argv) {
     return error.get_exit_code() == 0 ? PrintForParser(app, error) : UsageError(error.what());
   }
   if (run->parsed()) return Run(*run, command);
+  if (meet->parsed() && command.run.command.empty())
+    return UsageError("meet: a launcher is missing, as in 'mori meet srun -N 2 ./program'");
+  if (meet->parsed()) return mori::launcher::Meet(command.run.command);
   if (agent->parsed()) return mori::launcher::RunAgent();
   if (info->parsed()) return mori::launcher::PrintInfo(command.environment_only);
-  return UsageError("a subcommand is missing: run or info");
+  return UsageError("a subcommand is missing: run, meet or info");
 }

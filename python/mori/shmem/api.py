@@ -150,7 +150,8 @@ def shmem_init() -> int:
     """As `shmem_init_attr()`, with rank, size and id taken from the environment. Collective.
 
     Understands what `mori run`, `torchrun`, `mpirun`, `srun` and others set (docs/launchers.md);
-    without any of them this process is one PE alone. Ranks on several nodes need `MORI_UNIQUE_ID`.
+    without any of them this process is one PE alone. Ranks on several nodes need `MORI_UNIQUE_ID`
+    (docs/hosts.md).
 
     Returns 0. Raises what `shmem_init_attr()` raises.
     """
