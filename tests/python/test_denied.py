@@ -4,6 +4,7 @@ why not. It never hangs, and nothing crashes."""
 from __future__ import annotations
 
 import errno
+import os
 import pathlib
 import platform
 import re
@@ -86,6 +87,9 @@ MAY_NEED = (
     "wait4",
 )
 
+# What a run on several hosts calls beside these.
+MAY_NEED_ON_HOSTS = ("chdir", "getcwd")
+
 
 @pytest.fixture(scope="module")
 def numbers() -> dict[str, int]:
@@ -110,13 +114,44 @@ def run_denied(
     )
 
 
+AGENT = '#!/bin/sh\nshift\nexec "$@"\n'
+
+
+def run_denied_on_hosts(
+    mori: Launcher, folder: pathlib.Path, error: int, number: int
+) -> subprocess.CompletedProcess[str]:
+    """The same with two agents, which are on this machine, and two PEs."""
+    agent = folder / "agent"
+    agent.write_text(AGENT)
+    agent.chmod(0o755)
+    variables = {
+        "MORI_SHMEM_HEAP_SIZE": "4M",
+        "MORI_BOOTSTRAP_TIMEOUT": "5",
+        "MORI_SOCKET_IFNAME": "lo",
+        "PATH": os.pathsep.join([os.path.dirname(mori.path), os.environ["PATH"]]),
+    }
+    return subprocess.run(
+        [
+            *(sys.executable, str(pathlib.Path(deny.__file__)), str(error), str(number), "--"),
+            *(mori.path, "run", "--hosts", "a,b", "--launch-agent", str(agent), "--grace", "2"),
+            str(find_build_dir() / "examples" / "ring_put"),
+        ],
+        env=environment(variables),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+
+
 def works(done: subprocess.CompletedProcess[str], n_pes: int) -> bool:
     return done.returncode == 0 and done.stdout.count("is right") == n_pes
 
 
 def says_why(done: subprocess.CompletedProcess[str]) -> bool:
     """A sentence of the launcher or of a PE, and no crash."""
-    sentence = r"^(mori run: cannot .*|(\[\d+\] )?\[mori\] (PE \S+ )?error: .*)$"
+    of_launcher = r"mori run: (host \S+ )?(cannot|is lost:) .*"
+    of_pe = r"(\[\d+\] )?\[mori\] (PE \S+ )?error: .*"
+    sentence = f"^({of_launcher}|{of_pe})$"
     crashed = done.returncode < 0 or "killed by" in done.stderr or "terminate" in done.stderr
     return done.returncode > 0 and not crashed and bool(re.search(sentence, done.stderr, re.M))
 
@@ -136,6 +171,18 @@ def test_runs_without_or_says_why_not(mori: Launcher, numbers: dict[str, int], c
         done = run_denied(mori, (error, numbers[call]), 2)
         fine = works(done, 2) or says_why(done)
         assert fine, f"{errno.errorcode[error]}: {done.returncode} {done.stdout} {done.stderr}"
+
+
+@pytest.mark.parametrize("call", (*WORKS_WITHOUT, *MAY_NEED, *MAY_NEED_ON_HOSTS))
+def test_a_run_on_hosts_works_without_or_says_why_not(
+    mori: Launcher, numbers: dict[str, int], tmp_path: pathlib.Path, call: str
+) -> None:
+    if call not in numbers:
+        pytest.skip(f"no {call} on this machine")
+    done = run_denied_on_hosts(mori, tmp_path, errno.EPERM, numbers[call])
+    may_need = call in MAY_NEED or call in MAY_NEED_ON_HOSTS
+    fine = works(done, 2) or (may_need and says_why(done))
+    assert fine, f"{done.returncode} {done.stdout} {done.stderr}"
 
 
 @pytest.mark.parametrize(

@@ -301,19 +301,23 @@ std::vector<std::string> TravellingEnvironment(const std::vector<std::string>& e
   return travelling;
 }
 
+/// Where this command is; the name alone where the system does not say.
+std::string OwnPath() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "mori" : path.string();
+}
+
 Result<HostPlan> HostPlanFor(const RunOptions& options) {
   // A wrong variable would end each PE: here it is said once.
   MORI_RETURN_IF_ERROR(shmem::Config::FromEnvironment().status());
   HostPlan plan;
   plan.hosts = options.hosts;
   plan.launch_agent = options.launch_agent;
+  plan.mori_path = options.remote_mori.empty() ? OwnPath() : options.remote_mori;
   std::error_code error;
-  plan.mori_path = options.remote_mori.empty()
-                       ? std::filesystem::read_symlink("/proc/self/exe", error).string()
-                       : options.remote_mori;
-  if (error) return Status::FromErrno(error.value(), "find the path of the mori command");
   plan.folder = std::filesystem::current_path(error).string();
-  if (error) return Status::FromErrno(error.value(), "find the working directory");
+  if (error) return Status::FromErrno(error.value(), "cannot find the working directory");
   plan.environment = TravellingEnvironment(options.exports);
   plan.command = options.command;
   plan.with_input = options.with_input;
