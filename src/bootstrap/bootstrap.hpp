@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,12 +43,31 @@ struct WaitLimit {
 
 class Mailbox;
 
-/// One rank's end of the exchange. The collective calls come from one thread at a time, in the same
-/// order on every rank. One that failed leaves them unusable: later ones fail too.
+/// Some ranks that exchange among themselves. The same on all of them.
+struct RankGroup {
+  std::vector<int> ranks;  ///< each once; the first ones pass on what the others say
+  /// Tells calls apart that go on at the same time: those of groups with ranks in common need
+  /// different ones.
+  std::uint64_t tag = 0;
+};
+
+/// One rank's end of the exchange.
 ///
-/// Collective calls end with kTimeout at the deadline, and name the ranks that have not come, or as
-/// many of them as can be found out; with what the watch returned; with kPeerLost as soon as a rank
-/// is known to be lost or to have aborted; with kMismatch if another rank made a different call.
+/// Calls of all ranks come from one thread at a time, in the same order on every rank. One that
+/// failed leaves them unusable: later ones fail too. Calls of a group come from its ranks only, in
+/// the same order among calls with the same tag; any number of groups may be at it at the same
+/// time, and calls of all ranks beside them, each from a thread of its own. A tag whose call failed
+/// is not used again.
+///
+/// All of these end with kTimeout at the deadline, and name the ranks that have not come, or as
+/// many of them as can be found out; with what the watch returned; with kPeerLost as soon as any
+/// rank of the world is known to be lost or to have aborted; with kMismatch if another rank made a
+/// different call; with kInvalidArgument for messages that are too long.
+///
+/// Messages travel along the tree that finds lost ranks, past at most 2 log8(n) ranks. Of direct
+/// connections each would need a handshake, two descriptors and buffers in the kernel; what goes
+/// this way is short and seldom, as set-up is, so that a world of 100 000 keeps to a few
+/// connections a rank.
 class Bootstrap {
  public:
   /// What the observer hears: a rank that died or left without `Leave()`, or one that gave up.
@@ -62,7 +82,11 @@ class Bootstrap {
 
   /// What messages between two ranks are for: those of different channels do not meet.
   struct Channel {
-    enum class Use : std::uint8_t { kAll = 1 };  ///< calls of all ranks
+    enum class Use : std::uint8_t {
+      kAll = 1,    ///< calls of all ranks
+      kGroup = 2,  ///< calls of a group
+      kPair = 3,   ///< Send and Receive
+    };
     Use use = Use::kAll;
     std::uint64_t tag = 0;
     auto operator<=>(const Channel&) const = default;
@@ -75,7 +99,8 @@ class Bootstrap {
   /// A call that a rank has come to.
   struct Round {
     Channel channel;
-    std::uint32_t sequence = 0;  ///< calls on the channel before
+    std::uint32_t sequence = 0;                     ///< calls on the channel before
+    std::shared_ptr<const std::vector<int>> ranks;  ///< that are to come; null: all
   };
 
   virtual ~Bootstrap();
@@ -92,6 +117,34 @@ class Bootstrap {
   Result<Bytes> Combine(ByteView mine, const Merge& merge, const WaitLimit& limit);
   /// Returns once all ranks have called it. Collective. As `Combine()` of nothing.
   Status Barrier(const WaitLimit& limit);
+
+  /// Everyone's message for this rank, by rank, out of `messages`, which has one for every rank.
+  /// Collective. One message up and one down each edge of the tree, too: what lies on the way of
+  /// many takes up to `kMaxFrameBytes` in all.
+  Result<std::vector<Bytes>> AllToAll(std::span<const Bytes> messages, const WaitLimit& limit);
+
+  /// The same among the ranks of a group, by their place in it.
+  /// @return kInvalidArgument where this rank is not in it, or ranks are twice there or out of
+  /// range
+  Result<std::vector<Bytes>> AllGather(const RankGroup& group, ByteView mine,
+                                       const WaitLimit& limit);
+  Result<Bytes> Combine(const RankGroup& group, ByteView mine, const Merge& merge,
+                        const WaitLimit& limit);
+  Status Barrier(const RankGroup& group, const WaitLimit& limit);
+  Result<std::vector<Bytes>> AllToAll(const RankGroup& group, std::span<const Bytes> messages,
+                                      const WaitLimit& limit);
+
+  /// Sends a message to any rank, this one too. Local, does not wait, thread-safe. Messages of the
+  /// same tag to the same rank arrive in order. What is not received takes up memory there: a rank
+  /// with 256 MiB of it gives up.
+  /// @return kInvalidArgument for a rank out of range, or a message that is too long; kPeerLost
+  ///   once any rank is lost
+  Status Send(int to, std::uint64_t tag, ByteView message);
+  /// The next message of `from` with the tag. Thread-safe; several threads may wait for different
+  /// ones.
+  /// @return kTimeout at the deadline, which names the rank; kPeerLost if any rank is lost, or
+  ///   `from` is known to have left; what the watch returned
+  Result<Bytes> Receive(int from, std::uint64_t tag, const WaitLimit& limit);
 
   /// Ranks that have not come to the collective calls in which this rank waits now, ascending;
   /// none where it waits in none, or where it cannot be found out. Asks all ranks: fast while they
@@ -118,16 +171,29 @@ class Bootstrap {
 
   /// This rank's place in the tree of all ranks.
   virtual const Place& place() const = 0;
+  /// The child that another rank is or lies below; nothing if it does not lie below this one.
+  virtual std::optional<int> ChildTowards(int rank) const = 0;
   /// Sends without waiting. What becomes of it shows in `Health()`.
   virtual void Post(int to, const Channel& channel, Bytes message) = 0;
-  /// Ranks that have not come to a round; nothing if that cannot be found out.
+  /// Ranks that have not come to a round, ascending, others than those of its group among them;
+  /// nothing if that cannot be found out.
   virtual std::optional<std::vector<int>> FindMissing(const Round& round) = 0;
   /// Where an implementation puts what comes for this rank.
   const std::shared_ptr<Mailbox>& mailbox() const { return mailbox_; }
 
  private:
   class Call;
+  class Members;
 
+  Result<std::vector<Bytes>> AllGather(const Members& members, ByteView mine,
+                                       const WaitLimit& limit);
+  Result<Bytes> Combine(const Members& members, ByteView mine, const Merge& merge,
+                        const WaitLimit& limit);
+  Result<std::vector<Bytes>> AllToAll(const Members& members, std::span<const Bytes> messages,
+                                      const WaitLimit& limit);
+  Members Everyone() const;
+  Result<Members> MembersOf(const RankGroup& group) const;
+  std::optional<std::vector<int>> FindMissingOf(const Round& round);
   /// The body of a collective call, unless one failed before.
   template <typename Body>
   auto InOrder(Body body) -> decltype(body());

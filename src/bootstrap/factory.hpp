@@ -17,6 +17,7 @@ struct BootstrapOptions {
   int size = 1;
   std::string version;
   std::string host;
+  std::string node;  ///< equal for ranks of one node: one connection per node crosses the network
   std::vector<IpAddress> listen_addresses;  ///< where this rank's children may connect
   std::chrono::milliseconds budget{300'000};
   std::chrono::seconds silence = kSilence;

@@ -20,7 +20,7 @@ enum class FrameType : std::uint16_t {
   kAsk = 9,        ///< up the tree: who has not come to an exchange?
   kCensus = 10,    ///< down the tree: say whether you have come to an exchange
   kPresence = 11,  ///< up the tree: whether a rank has come to an exchange
-  kMissing = 12,   ///< down the tree: who has not come to an exchange
+  kMissing = 12,   ///< down the tree: a bit for every rank that has not come to an exchange
 };
 
 struct Frame {

@@ -3,7 +3,6 @@
 #include <mutex>
 
 #include "bootstrap/mailbox.hpp"
-#include "bootstrap/thread.hpp"
 
 namespace mori::shmem {
 
@@ -76,9 +75,8 @@ std::vector<std::unique_ptr<Bootstrap>> InProcessBootstrap::MakeAll(int size) {
 
 InProcessBootstrap::InProcessBootstrap(std::shared_ptr<Hub> hub, int rank, int size)
     : Bootstrap(rank, size), hub_(std::move(hub)) {
-  if (rank > 0) place_.parent = TreeParent(rank);
-  for (int child = FirstChild(rank); child < std::min(FirstChild(rank + 1), size); ++child)
-    place_.children.push_back(child);
+  const Tree tree(size);
+  place_ = {tree.Parent(rank), tree.Children(rank)};
   hub_->Register(rank, mailbox());
 }
 

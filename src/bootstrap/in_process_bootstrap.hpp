@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.hpp"
+#include "bootstrap/tree.hpp"
 
 namespace mori::shmem {
 
@@ -26,6 +27,9 @@ class InProcessBootstrap final : public Bootstrap {
   InProcessBootstrap(std::shared_ptr<Hub> hub, int rank, int size);
 
   const Place& place() const override { return place_; }
+  std::optional<int> ChildTowards(int rank) const override {
+    return Tree(size()).ChildTowards(this->rank(), rank);
+  }
   void Post(int to, const Channel& channel, Bytes message) override;
   std::optional<std::vector<int>> FindMissing(const Round& round) override;
 

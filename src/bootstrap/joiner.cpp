@@ -9,7 +9,6 @@
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/socket.hpp"
 #include "bootstrap/socket_bootstrap.hpp"
-#include "bootstrap/thread.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -72,12 +71,9 @@ class SocketBootstrap::Joiner {
     return {type, static_cast<std::uint32_t>(options_.rank), 0, std::move(payload)};
   }
 
-  int ChildCount() const {
-    return std::clamp(options_.size - FirstChild(options_.rank), 0, kTreeFanOut);
-  }
-
+  /// Whether it has any shows at the rendezvous only.
   Status ListenForChildren() {
-    if (ChildCount() == 0) return Status();
+    if (options_.size == 1) return Status();
     MORI_ASSIGN_OR_RETURN(acceptor_, Acceptor::Listen(options_.listen_addresses, rendezvous_.name,
                                                       rendezvous_.secret));
     return Status();
@@ -99,6 +95,7 @@ class SocketBootstrap::Joiner {
     hello.size = options_.size;
     hello.version = options_.version;
     hello.host = options_.host;
+    hello.node = options_.node;
     hello.process_id = static_cast<std::uint32_t>(::getpid());
     hello.failure = failure_.message();
     hello.budget = options_.budget;
@@ -112,7 +109,8 @@ class SocketBootstrap::Joiner {
     deadline_ = deadline_.AtLeast(std::min<milliseconds>(options_.budget, kAfterMeeting));
     if (reply.type != FrameType::kWelcome)
       return Error(ErrorCode::kMismatch, "the rendezvous sent something unexpected");
-    MORI_ASSIGN_OR_RETURN(parent_, DecodeEndpoint(reply.payload));
+    MORI_ASSIGN_OR_RETURN(place_, DecodeWelcome(reply.payload, options_.size));
+    if (place_.children.empty()) acceptor_.reset();
     return Status();
   }
 
@@ -197,28 +195,27 @@ class SocketBootstrap::Joiner {
         new SocketBootstrap(options_.rank, options_.size, options_.silence));
     MORI_RETURN_IF_ERROR(tree->Start(std::move(parent), std::move(children)));
     FaultPoint("init: tree started");
-    const Status complete = tree->Barrier(deadline_);
+    const Status complete = tree->LearnShape(place_.node_of, deadline_);
     if (complete.ok()) return tree;
     suspect_ = tree->mailbox()->FirstLost();
     return complete;
   }
 
   Result<std::unique_ptr<Link>> JoinParent() {
-    if (options_.rank == 0) return std::unique_ptr<Link>();
-    suspect_ = TreeParent(options_.rank);
-    auto parent = ConnectAndProve(parent_, /*may_come_later=*/true);
+    if (place_.parent_rank < 0) return std::unique_ptr<Link>();
+    suspect_ = place_.parent_rank;
+    auto parent = ConnectAndProve(place_.parent, /*may_come_later=*/true);
     // Out of descriptors, say: no fault of the parent.
     if (parent.status().code() == ErrorCode::kSystem) suspect_ = -1;
     MORI_RETURN_IF_ERROR(parent.status());
     MORI_RETURN_IF_ERROR(parent->Send(Message(FrameType::kJoin, {}), deadline_));
     suspect_ = -1;
-    return std::make_unique<Link>(TreeParent(options_.rank), std::move(*parent));
+    return std::make_unique<Link>(place_.parent_rank, std::move(*parent));
   }
 
   Result<std::vector<std::unique_ptr<Link>>> AwaitChildren() {
     std::vector<std::unique_ptr<Link>> children;
-    std::set<int> expected;
-    for (int i = 0; i < ChildCount(); ++i) expected.insert(FirstChild(options_.rank) + i);
+    std::set<int> expected(place_.children.begin(), place_.children.end());
     while (!expected.empty()) {
       MORI_RETURN_IF_ERROR(CheckRendezvous());  // also of what has been received before
       MORI_ASSIGN_OR_RETURN(Acceptor::Event event, acceptor_->Wait({server_->fd()}, deadline_));
@@ -236,6 +233,11 @@ class SocketBootstrap::Joiner {
                      static_cast<double>(options_.budget.count()) / 1e3);
       }
     }
+    // In the order in which they are told: who takes long comes first.
+    const auto place_of = [&](const auto& link) {
+      return std::ranges::find(place_.children, link->rank);
+    };
+    std::ranges::sort(children, {}, place_of);
     return children;
   }
 
@@ -261,7 +263,7 @@ class SocketBootstrap::Joiner {
   std::optional<Connection> server_;
   int suspect_ = -1;  ///< the rank that the present step depends on
   Status rejection_;  ///< the last word of the rendezvous, once it has said it
-  Endpoint parent_;
+  Welcome place_;
 };
 
 Result<std::unique_ptr<SocketBootstrap>> SocketBootstrap::Connect(const Rendezvous& rendezvous,

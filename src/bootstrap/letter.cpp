@@ -20,7 +20,8 @@ Result<Letter> DecodeLetter(ByteView bytes, int size) {
   letter.channel.use = reader.Int<Bootstrap::Channel::Use>();
   letter.channel.tag = reader.Int<std::uint64_t>();
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < size; };
-  const bool is_known = letter.channel.use == Bootstrap::Channel::Use::kAll;
+  using Use = Bootstrap::Channel::Use;
+  const bool is_known = letter.channel.use >= Use::kAll && letter.channel.use <= Use::kPair;
   if (!reader.ok() || !is_known || !is_rank(letter.from) || !is_rank(letter.to))
     return Error(ErrorCode::kMismatch, "a message between two ranks is malformed");
   const ByteView rest = reader.Raw(reader.remaining());

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <unordered_map>
 
 #include "base/log.hpp"
+#include "base/thread.hpp"
 #include "bootstrap/socket.hpp"
-#include "bootstrap/thread.hpp"
+#include "bootstrap/tree.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -155,7 +157,7 @@ Status RendezvousServer::Admit(Acceptor::Caller caller) {
       key, Arrived{std::move(caller.connection), std::move(hello), give_up_at});
   MORI_RETURN_IF_ERROR(check);
   MORI_RETURN_IF_ERROR(HearOut(&arrived->second));
-  return static_cast<int>(arrived_.size()) == size_ ? Welcome() : Status();
+  return static_cast<int>(arrived_.size()) == size_ ? WelcomeAll() : Status();
 }
 
 Status RendezvousServer::CheckHello(const Hello& hello) const {
@@ -241,11 +243,19 @@ Status RendezvousServer::Weigh(const Arrived& arrived, const Failure& failure) {
   return may_show ? Status() : suspicion_->told;
 }
 
-Status RendezvousServer::Welcome() {
+Status RendezvousServer::WelcomeAll() {
+  const std::vector<std::uint32_t> node_of = NumberNodes();
+  const Tree tree(node_of);
   for (auto& [rank, arrived] : arrived_) {
-    const Endpoint parent = rank == 0 ? Endpoint{} : arrived_.at(TreeParent(rank)).hello.endpoint;
+    Welcome welcome;
+    if (const auto parent = tree.Parent(rank)) {
+      welcome.parent_rank = *parent;
+      welcome.parent = arrived_.at(*parent).hello.endpoint;
+    }
+    welcome.children = tree.Children(rank);
+    if (rank == 0 && tree.nodes() > 1) welcome.node_of = node_of;
     const Status sent =
-        arrived.connection.Send({FrameType::kWelcome, 0, 0, EncodeEndpoint(parent)}, SendLimit());
+        arrived.connection.Send({FrameType::kWelcome, 0, 0, EncodeWelcome(welcome)}, SendLimit());
     if (!sent.ok()) {
       return Error(ErrorCode::kPeerLost, "{} was lost during init: {}", Describe(arrived.hello),
                    sent.message());
@@ -253,6 +263,16 @@ Status RendezvousServer::Welcome() {
   }
   welcomed_ = true;
   return Status();
+}
+
+std::vector<std::uint32_t> RendezvousServer::NumberNodes() const {
+  std::unordered_map<std::string_view, std::uint32_t> numbers;
+  std::vector<std::uint32_t> node_of;
+  for (const auto& [rank, arrived] : arrived_) {
+    const auto next = static_cast<std::uint32_t>(numbers.size());
+    node_of.push_back(numbers.emplace(arrived.hello.node, next).first->second);
+  }
+  return node_of;
 }
 
 Status RendezvousServer::MissingRanks() const {

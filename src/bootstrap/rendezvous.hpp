@@ -75,7 +75,9 @@ class RendezvousServer {
   Status HearOut(Arrived* arrived);
   /// What a rank says of its failure: the failure of all, unless another's fault may show soon.
   Status Weigh(const Arrived& arrived, const Failure& failure);
-  Status Welcome();
+  Status WelcomeAll();
+  /// Of every rank: its node, numbered by their first ranks.
+  std::vector<std::uint32_t> NumberNodes() const;
   Status MissingRanks() const;
   Deadline NextGiveUp() const;
   void TellAll(const Status& failure);

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "bootstrap/bootstrap.hpp"
+#include "bootstrap/tree.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -50,7 +51,7 @@ Bytes EncodeHello(const Hello& hello) {
   writer.Int(static_cast<std::int64_t>(hello.budget.count()));
   writer.Int(static_cast<std::int64_t>(hello.waited.count()));
   WriteEndpoint(hello.endpoint, &writer);
-  return writer.Take();
+  return writer.Text(hello.node).Take();
 }
 
 Result<Hello> DecodeHello(ByteView bytes) {
@@ -67,23 +68,56 @@ Result<Hello> DecodeHello(ByteView bytes) {
   hello.budget = std::chrono::milliseconds(reader.Int<std::int64_t>());
   hello.waited = std::chrono::milliseconds(reader.Int<std::int64_t>());
   const bool in_range = hello.waited.count() >= 0 && hello.waited <= hello.budget;
-  if (!ReadEndpoint(&reader, &hello.endpoint) || !reader.AtEnd() || !in_range) {
-    return Malformed("hello");
-  }
+  if (!ReadEndpoint(&reader, &hello.endpoint) || !in_range) return Malformed("hello");
+  hello.node = reader.Text(kMaxText);
+  if (!reader.AtEnd()) return Malformed("hello");
   return hello;
 }
 
-Bytes EncodeEndpoint(const Endpoint& endpoint) {
+Bytes EncodeWelcome(const Welcome& welcome) {
   ByteWriter writer;
-  WriteEndpoint(endpoint, &writer);
+  writer.Int(static_cast<std::int32_t>(welcome.parent_rank));
+  WriteEndpoint(welcome.parent, &writer);
+  writer.Int(static_cast<std::uint8_t>(welcome.children.size()));
+  for (const int child : welcome.children) writer.Int(static_cast<std::int32_t>(child));
+  return writer.Raw(EncodeNodes(welcome.node_of)).Take();
+}
+
+Result<Welcome> DecodeWelcome(ByteView bytes, int size) {
+  ByteReader reader(bytes);
+  Welcome welcome;
+  welcome.parent_rank = reader.Int<std::int32_t>();
+  bool is_good = ReadEndpoint(&reader, &welcome.parent) && welcome.parent_rank >= -1 &&
+                 welcome.parent_rank < size;
+  const auto children = reader.Int<std::uint8_t>();
+  for (int i = 0; i < children && is_good; ++i) {
+    welcome.children.push_back(reader.Int<std::int32_t>());
+    is_good = welcome.children.back() > 0 && welcome.children.back() < size;
+  }
+  if (!is_good || !reader.ok() || children > 2 * kTreeFanOut) return Malformed("welcome");
+  MORI_ASSIGN_OR_RETURN(welcome.node_of, DecodeNodes(reader.Raw(reader.remaining()), size));
+  return welcome;
+}
+
+Bytes EncodeNodes(std::span<const std::uint32_t> node_of) {
+  ByteWriter writer;
+  for (const std::uint32_t node : node_of) writer.Int(node);
   return writer.Take();
 }
 
-Result<Endpoint> DecodeEndpoint(ByteView bytes) {
+Result<std::vector<std::uint32_t>> DecodeNodes(ByteView bytes, int size) {
+  std::vector<std::uint32_t> node_of;
+  if (bytes.empty()) return node_of;
+  if (bytes.size() != sizeof(std::uint32_t) * static_cast<std::size_t>(size))
+    return Malformed("tree");
   ByteReader reader(bytes);
-  Endpoint endpoint;
-  if (!ReadEndpoint(&reader, &endpoint) || !reader.AtEnd()) return Malformed("welcome");
-  return endpoint;
+  std::uint32_t nodes = 0;
+  while (!reader.AtEnd()) {
+    node_of.push_back(reader.Int<std::uint32_t>());
+    if (node_of.back() > nodes) return Malformed("tree");
+    if (node_of.back() == nodes) ++nodes;
+  }
+  return node_of;
 }
 
 Bytes EncodeFailure(const Failure& failure) {

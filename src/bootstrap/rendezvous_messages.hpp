@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct Hello {
   std::chrono::milliseconds budget{};  ///< how long it waits for the others
   std::chrono::milliseconds waited{};  ///< of that, before it got here
   Endpoint endpoint;  ///< where its children in the tree find it; port 0 if it has none
+  std::string node;   ///< equal for ranks of one node
 };
 
 Bytes EncodeHello(const Hello& hello);
@@ -40,8 +42,25 @@ Bytes EncodeHello(const Hello& hello);
 /// @return kMismatch for bytes that are no hello.
 Result<Hello> DecodeHello(ByteView bytes);
 
-Bytes EncodeEndpoint(const Endpoint& endpoint);
-Result<Endpoint> DecodeEndpoint(ByteView bytes);
+/// A rank's place in the tree.
+struct Welcome {
+  int parent_rank = -1;  ///< none for rank 0
+  Endpoint parent;
+  std::vector<int> children;  ///< ranks that will call
+  /// To rank 0, of every rank: its node, numbered by their first ranks. Empty where there is one
+  /// node.
+  std::vector<std::uint32_t> node_of;
+};
+Bytes EncodeWelcome(const Welcome& welcome);
+/// @return kMismatch for bytes that are no place in a world of `size`
+Result<Welcome> DecodeWelcome(ByteView bytes, int size);
+
+/// The nodes of all ranks on their way down the tree. Nothing for one node.
+Bytes EncodeNodes(std::span<const std::uint32_t> node_of);
+/// @return kMismatch for bytes that are no numbers of nodes of `size` ranks, in order of their
+/// first
+///   ranks
+Result<std::vector<std::uint32_t>> DecodeNodes(ByteView bytes, int size);
 
 /// A rank fails and says why.
 struct Failure {

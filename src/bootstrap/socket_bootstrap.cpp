@@ -9,10 +9,11 @@
 #include <cerrno>
 
 #include "base/log.hpp"
+#include "base/thread.hpp"
 #include "bootstrap/letter.hpp"
 #include "bootstrap/mailbox.hpp"
+#include "bootstrap/rendezvous_messages.hpp"
 #include "bootstrap/socket.hpp"
-#include "bootstrap/thread.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -24,10 +25,28 @@ constexpr std::size_t kMaxReason = 4096;
 /// How long rank 0 waits for all to say whether they have come, and who asks for its answer.
 constexpr milliseconds kCensus{500};
 constexpr milliseconds kCensusAnswer{1'500};
-/// Ranks that a message about missing ones names.
-constexpr std::size_t kMaxNamed = 1024;
+/// Questions of a rank that wait for their answers, at most.
+constexpr std::size_t kMaxQuestions = 1024;
 /// The others' readers never pause; this only ends a wait for a stopped process.
 Deadline NewsLimit() { return Deadline::After(std::chrono::seconds(2)); }
+
+/// A bit for each.
+Bytes EncodeMarks(const std::vector<bool>& marks) {
+  Bytes bytes((marks.size() + 7) / 8);
+  for (std::size_t i = 0; i < marks.size(); ++i) {
+    if (marks[i]) bytes[i / 8] |= static_cast<std::uint8_t>(1u << (i % 8));
+  }
+  return bytes;
+}
+
+/// All that is left, if it is as many as that.
+std::optional<std::vector<bool>> ReadMarks(ByteReader* reader, int count) {
+  std::vector<bool> marks(static_cast<std::size_t>(count));
+  const ByteView bytes = reader->Raw((marks.size() + 7) / 8);
+  if (!reader->AtEnd()) return std::nullopt;
+  for (std::size_t i = 0; i < marks.size(); ++i) marks[i] = (bytes[i / 8] >> (i % 8) & 1) != 0;
+  return marks;
+}
 
 }  // namespace
 
@@ -44,6 +63,33 @@ Status SocketBootstrap::Start(std::unique_ptr<Link> parent,
   if (size() == 1) return Status();  // nobody to listen to
   for (const Link* link : Links()) AskWithin(link->connection.fd(), silence_);
   return StartThread([this] { ReadLoop(); }, &reader_);
+}
+
+Status SocketBootstrap::LearnShape(const std::vector<std::uint32_t>& node_of,
+                                   const Deadline& deadline) {
+  const auto the_one = [](ByteView a, ByteView b) {
+    const ByteView all = a.empty() ? b : a;
+    return Bytes(all.begin(), all.end());
+  };
+  if (rank() == 0) {
+    const std::lock_guard lock(mutex_);
+    tree_ = node_of.empty() ? Tree(size()) : Tree(node_of);
+  }
+  const Bytes mine = EncodeNodes(node_of);  // of other ranks than 0: nothing
+  MORI_ASSIGN_OR_RETURN(const Bytes all, Combine(mine, the_one, deadline));
+  MORI_ASSIGN_OR_RETURN(const auto nodes, DecodeNodes(all, size()));
+  Tree tree = nodes.empty() ? Tree(size()) : Tree(nodes);
+  if (tree.Parent(rank()) != place_.parent || tree.Children(rank()) != place_.children)
+    return Error(ErrorCode::kInternal, "rank {} has another place in the tree than it was told",
+                 rank());
+  const std::lock_guard lock(mutex_);
+  tree_ = std::move(tree);
+  // The lock keeps what came first before what comes now.
+  for (Frame& letter : std::exchange(waiting_, {})) {
+    const auto to = DecodeLetter(letter.payload, size());
+    if (to.ok()) Send(WayTo(to->to), letter.type, 0, letter.payload);
+  }
+  return Status();
 }
 
 std::vector<SocketBootstrap::Link*> SocketBootstrap::Links() const {
@@ -80,7 +126,7 @@ void SocketBootstrap::ReadLoop() {
     }
     eventfd_t wakes = 0;
     if (ready > 0 && entries[0].revents != 0) ::eventfd_read(wake_.get(), &wakes);
-    EndCensus();
+    EndCensuses();
   }
 }
 
@@ -90,8 +136,10 @@ void SocketBootstrap::Wake() const {
 
 Deadline SocketBootstrap::NextWakeUp() const {
   const std::lock_guard lock(mutex_);
-  const Deadline look = Deadline::After(std::chrono::milliseconds(silence_) / 6);
-  return census_ ? census_->end.AtMost(std::chrono::milliseconds(silence_) / 6) : look;
+  Deadline next = Deadline::After(std::chrono::milliseconds(silence_) / 6);
+  for (const auto& [question, census] : censuses_)
+    next = next.AtMost(census.end.end() - Deadline::Clock::now());
+  return next;
 }
 
 void SocketBootstrap::ReadFrom(Link* link) {
@@ -131,7 +179,7 @@ void SocketBootstrap::Handle(Link* link, Frame frame) {
   const bool from_parent = link == parent_.get();
   switch (frame.type) {
     case FrameType::kLetter:
-      if (!Deliver(link, frame)) break;
+      if (!Deliver(link, std::move(frame))) break;
       return;
     case FrameType::kLost: {
       const auto rank = reader.Int<std::int32_t>();
@@ -147,35 +195,37 @@ void SocketBootstrap::Handle(Link* link, Frame frame) {
       return mailbox()->NoteDeparture(link->rank);
     }
     case FrameType::kAsk: {
-      if (from_parent) break;
+      const auto question = ReadQuestion(frame, &reader);
+      if (from_parent || !question || !reader.AtEnd()) break;
       {
         const std::lock_guard lock(mutex_);
-        link->has_asked = true;
+        if (askers_.size() < kMaxQuestions) askers_[*question].insert(link);
       }
-      if (parent_) return Send(parent_.get(), FrameType::kAsk, frame.sequence, {});
-      return StartCensus(frame.sequence);
+      if (parent_) return Ask(parent_.get(), FrameType::kAsk, *question);
+      return StartCensus(*question);
     }
     case FrameType::kCensus: {
-      if (!from_parent) break;
-      for (const auto& child : children_) Send(child.get(), frame.type, frame.sequence, {});
-      const bool came = mailbox()->HasEntered(Channel{}, frame.sequence);
+      const auto question = ReadQuestion(frame, &reader);
+      if (!from_parent || !question || !reader.AtEnd()) break;
+      for (const auto& child : children_) Ask(child.get(), frame.type, *question);
+      const bool came = mailbox()->HasEntered(question->first, question->second);
       const auto self = static_cast<std::int32_t>(rank());
-      return Send(parent_.get(), FrameType::kPresence, frame.sequence,
-                  ByteWriter().Int(self).Int(std::uint8_t{came}).Take());
+      return Ask(parent_.get(), FrameType::kPresence, *question,
+                 ByteWriter().Int(self).Int(std::uint8_t{came}).bytes());
     }
     case FrameType::kPresence: {
+      const auto question = ReadQuestion(frame, &reader);
       const auto rank = reader.Int<std::int32_t>();
       const bool came = reader.Int<std::uint8_t>() != 0;
-      if (from_parent || !reader.AtEnd() || rank < 0 || rank >= size()) break;
+      if (from_parent || !question || !reader.AtEnd() || rank < 0 || rank >= size()) break;
       if (parent_) return Send(parent_.get(), frame.type, frame.sequence, frame.payload);
-      return NotePresence(frame.sequence, rank, came);
+      return NotePresence(*question, rank, came);
     }
     case FrameType::kMissing: {
-      std::vector<int> missing;
-      for (auto left = reader.Int<std::uint32_t>(); left > 0 && reader.ok(); --left)
-        missing.push_back(reader.Int<std::int32_t>());
-      if (!from_parent || !reader.AtEnd()) break;
-      return PassOnMissing(frame.sequence, missing);
+      const auto question = ReadQuestion(frame, &reader);
+      const auto marks = ReadMarks(&reader, size());
+      if (!from_parent || !question || !marks) break;
+      return PassOnMissing(*question, *marks);
     }
     default: break;
   }
@@ -221,29 +271,48 @@ void SocketBootstrap::Send(Link* link, FrameType type, std::uint32_t sequence, B
   if (is_left) Wake();
 }
 
+std::optional<int> SocketBootstrap::ChildTowards(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return tree_ ? tree_->ChildTowards(this->rank(), rank) : std::nullopt;
+}
+
 SocketBootstrap::Link* SocketBootstrap::WayTo(int rank) const {
-  // Up from there, until below this rank.
-  for (int at = rank; at > this->rank(); at = TreeParent(at)) {
-    for (const auto& child : children_) {
-      if (child->rank == at) return child.get();
-    }
-  }
-  return parent_.get();
+  if (parent_ && parent_->rank == rank) return parent_.get();
+  const auto at = [this](int child) {
+    const auto found = std::ranges::find(children_, child, &Link::rank);
+    return found == children_.end() ? nullptr : found->get();
+  };
+  if (Link* const child = at(rank)) return child;
+  const auto below = tree_ ? tree_->ChildTowards(this->rank(), rank) : std::nullopt;
+  return below ? at(*below) : parent_.get();
 }
 
 void SocketBootstrap::Post(int to, const Channel& channel, Bytes message) {
   if (to == rank()) return Keep(to, channel, std::move(message));
-  Send(WayTo(to), FrameType::kLetter, 0, EncodeLetter({rank(), to, channel, std::move(message)}));
+  Link* next = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    next = WayTo(to);
+  }
+  Send(next, FrameType::kLetter, 0, EncodeLetter({rank(), to, channel, std::move(message)}));
 }
 
-bool SocketBootstrap::Deliver(Link* link, const Frame& frame) {
+bool SocketBootstrap::Deliver(Link* link, Frame frame) {
   auto letter = DecodeLetter(frame.payload, size());
   if (!letter.ok()) return false;
   if (letter->to == rank()) {
     Keep(letter->from, letter->channel, std::move(letter->message));
     return true;
   }
-  Link* const next = WayTo(letter->to);
+  Link* next = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!tree_) {
+      waiting_.push_back(std::move(frame));
+      return true;
+    }
+    next = WayTo(letter->to);
+  }
   if (next == nullptr || next == link) return false;  // it would go around for ever
   Send(next, FrameType::kLetter, 0, frame.payload);
   return true;
@@ -258,82 +327,111 @@ void SocketBootstrap::Keep(int from, const Channel& channel, Bytes message) {
               bytes, from, Mailbox::kMaxBytes));
 }
 
-std::optional<std::vector<int>> SocketBootstrap::FindMissing(const Round& round) {
-  const std::uint32_t sequence = round.sequence;
-  {
-    const std::lock_guard lock(mutex_);
-    if (missing_ && missing_->first == sequence) missing_.reset();  // of an earlier question
-  }
-  if (parent_) {
-    Send(parent_.get(), FrameType::kAsk, sequence, {});
-  } else {
-    StartCensus(sequence);
-  }
-  std::unique_lock lock(mutex_);
-  answered_.wait_for(lock, kCensusAnswer,
-                     [&] { return (missing_ && missing_->first == sequence) || !losses_.empty(); });
-  if (!missing_ || missing_->first != sequence) return std::nullopt;
-  return missing_->second;
+std::optional<SocketBootstrap::Question> SocketBootstrap::ReadQuestion(const Frame& frame,
+                                                                       ByteReader* reader) {
+  Channel channel;
+  channel.use = reader->Int<Channel::Use>();
+  channel.tag = reader->Int<std::uint64_t>();
+  const bool is_call = channel.use == Channel::Use::kAll || channel.use == Channel::Use::kGroup;
+  if (!reader->ok() || !is_call) return std::nullopt;
+  return Question(channel, frame.sequence);
 }
 
-void SocketBootstrap::StartCensus(std::uint32_t sequence) {
+void SocketBootstrap::Ask(Link* link, FrameType type, const Question& question, ByteView more) {
+  const auto& [channel, sequence] = question;
+  Send(link, type, sequence, ByteWriter().Int(channel.use).Int(channel.tag).Raw(more).bytes());
+}
+
+std::optional<std::vector<int>> SocketBootstrap::FindMissing(const Round& round) {
+  const Question question(round.channel, round.sequence);
+  std::shared_ptr<std::optional<Marks>> answer;
   {
     const std::lock_guard lock(mutex_);
-    if (census_ && census_->sequence == sequence) return;
-    census_ = Census{sequence, Deadline::After(kCensus), {}, 0};
-    census_->came.resize(static_cast<std::size_t>(size()));
+    auto& asked = asked_[question];
+    if (asked == nullptr) asked = std::make_shared<std::optional<Marks>>();
+    answer = asked;
   }
-  for (const auto& child : children_) Send(child.get(), FrameType::kCensus, sequence, {});
-  NotePresence(sequence, rank(), mailbox()->HasEntered(Channel{}, sequence));
+  if (parent_) {
+    Ask(parent_.get(), FrameType::kAsk, question);
+  } else {
+    StartCensus(question);
+  }
+  std::unique_lock lock(mutex_);
+  answered_.wait_for(lock, kCensusAnswer, [&] { return *answer || !losses_.empty(); });
+  const auto asked = asked_.find(question);
+  if (asked != asked_.end() && asked->second == answer) asked_.erase(asked);
+  if (!*answer) return std::nullopt;
+  std::vector<int> missing;
+  for (int rank = 0; rank < size(); ++rank) {
+    if ((**answer)[static_cast<std::size_t>(rank)]) missing.push_back(rank);
+  }
+  return missing;
+}
+
+void SocketBootstrap::StartCensus(const Question& question) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [census, is_new] =
+        censuses_.emplace(question, Census{Deadline::After(kCensus), {}, 0});
+    if (!is_new) return;
+    census->second.came.resize(static_cast<std::size_t>(size()));
+  }
+  for (const auto& child : children_) Ask(child.get(), FrameType::kCensus, question);
+  NotePresence(question, rank(), mailbox()->HasEntered(question.first, question.second));
   Wake();  // for its end
 }
 
-void SocketBootstrap::NotePresence(std::uint32_t sequence, int rank, bool came) {
+void SocketBootstrap::NotePresence(const Question& question, int rank, bool came) {
   {
     const std::lock_guard lock(mutex_);
-    if (!census_ || census_->sequence != sequence) return;
-    auto& known = census_->came[static_cast<std::size_t>(rank)];
-    if (!known) ++census_->answers;
+    const auto census = censuses_.find(question);
+    if (census == censuses_.end()) return;
+    auto& known = census->second.came[static_cast<std::size_t>(rank)];
+    if (!known) ++census->second.answers;
     known = came;
   }
-  EndCensus();
+  EndCensuses();
 }
 
-void SocketBootstrap::EndCensus() {
-  std::vector<int> missing;
-  std::uint32_t sequence = 0;
+void SocketBootstrap::EndCensuses() {
+  std::vector<std::pair<Question, Marks>> results;
   {
     const std::lock_guard lock(mutex_);
-    if (!census_ || (census_->answers < size() && !census_->end.Expired())) return;
-    const auto& came = census_->came;
-    for (int rank = 0; rank < size(); ++rank) {
-      const auto& answer = came[static_cast<std::size_t>(rank)];
-      // What lies behind a rank that does not answer is not known, and not its fault.
-      const bool is_heard =
-          rank == 0 || came[static_cast<std::size_t>(TreeParent(rank))].has_value();
-      if (answer ? !*answer : is_heard) missing.push_back(rank);
-    }
-    sequence = census_->sequence;
-    census_.reset();
+    std::erase_if(censuses_, [&](const auto& entry) {
+      const auto& [question, census] = entry;
+      if (census.answers < size() && !census.end.Expired()) return false;
+      results.emplace_back(question, MissingIn(census));
+      return true;
+    });
   }
-  PassOnMissing(sequence, missing);
+  for (const auto& [question, missing] : results) PassOnMissing(question, missing);
 }
 
-void SocketBootstrap::PassOnMissing(std::uint32_t sequence, const std::vector<int>& missing) {
-  std::vector<Link*> asked;
+SocketBootstrap::Marks SocketBootstrap::MissingIn(const Census& census) const {
+  Marks missing(static_cast<std::size_t>(size()));
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto& answer = census.came[static_cast<std::size_t>(rank)];
+    // What lies behind a rank that does not answer is not known, and not its fault.
+    const std::optional<int> parent = tree_ ? tree_->Parent(rank) : std::nullopt;
+    const bool is_heard = !parent || census.came[static_cast<std::size_t>(*parent)].has_value();
+    missing[static_cast<std::size_t>(rank)] = answer ? !*answer : is_heard;
+  }
+  return missing;
+}
+
+void SocketBootstrap::PassOnMissing(const Question& question, const Marks& missing) {
+  std::set<Link*> askers;
   {
     const std::lock_guard lock(mutex_);
-    missing_ = {sequence, missing};
-    for (const auto& child : children_) {
-      if (std::exchange(child->has_asked, false)) asked.push_back(child.get());
+    if (const auto asked = asked_.find(question); asked != asked_.end()) {
+      *asked->second = missing;
+      asked_.erase(asked);
     }
+    if (auto node = askers_.extract(question)) askers = std::move(node.mapped());
     answered_.notify_all();
   }
-  const std::size_t named = std::min(missing.size(), kMaxNamed);
-  ByteWriter list;
-  list.Int(static_cast<std::uint32_t>(named));
-  for (std::size_t i = 0; i < named; ++i) list.Int(static_cast<std::int32_t>(missing[i]));
-  for (Link* link : asked) Send(link, FrameType::kMissing, sequence, list.bytes());
+  const Bytes marks = EncodeMarks(missing);
+  for (Link* link : askers) Ask(link, FrameType::kMissing, question, marks);
 }
 
 void SocketBootstrap::Abort(const Status& why) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,10 +17,11 @@
 #include "bootstrap/factory.hpp"
 #include "bootstrap/rendezvous_messages.hpp"
 #include "bootstrap/socket.hpp"
+#include "bootstrap/tree.hpp"
 
 namespace mori::shmem {
 
-/// One rank of a tree with eight children a node (bootstrap/thread.hpp). A thread of its own reads
+/// One rank of a tree (bootstrap/tree.hpp). A thread of its own reads
 /// all connections from the moment the tree stands: it hands messages to the collective calls, and
 /// floods the news of a lost rank. No send waits: what a socket does not take at once, that thread
 /// sends later.
@@ -49,14 +51,16 @@ class SocketBootstrap final : public Bootstrap {
     Link(int link_rank, Connection proved) : rank(link_rank), connection(std::move(proved)) {}
 
     const int rank;
-    Connection connection;   ///< the reading thread receives
-    std::mutex send_mutex;   ///< callers and the reading thread both send
-    bool departed = false;   ///< guarded by `mutex_`: said good-bye, or is lost
-    bool has_asked = false;  ///< guarded by `mutex_`: for who is missing
+    Connection connection;  ///< the reading thread receives
+    std::mutex send_mutex;  ///< callers and the reading thread both send
+    bool departed = false;  ///< guarded by `mutex_`: said good-bye, or is lost
   };
-  /// Rank 0 finds out who has not come to an exchange.
+  /// A call that somebody asks about: who has not come to it?
+  using Question = std::pair<Channel, std::uint32_t>;
+  /// By rank.
+  using Marks = std::vector<bool>;
+  /// Rank 0 finds out who has not come.
   struct Census {
-    std::uint32_t sequence;
     Deadline end;
     std::vector<std::optional<bool>> came;  ///< by rank; nothing: has not answered
     int answers = 0;
@@ -67,10 +71,13 @@ class SocketBootstrap final : public Bootstrap {
       : Bootstrap(rank, size), silence_(silence) {}
 
   const Place& place() const override { return place_; }
+  std::optional<int> ChildTowards(int rank) const override;
   void Post(int to, const Channel& channel, Bytes message) override;
   std::optional<std::vector<int>> FindMissing(const Round& round) override;
 
   Status Start(std::unique_ptr<Link> parent, std::vector<std::unique_ptr<Link>> children);
+  /// Returns once all ranks are in the tree, and know its shape, which rank 0 brings. Collective.
+  Status LearnShape(const std::vector<std::uint32_t>& node_of, const Deadline& deadline);
   std::vector<Link*> Links() const;
   /// Ends the reading thread and the connections, without a word.
   void Stop();
@@ -80,7 +87,7 @@ class SocketBootstrap final : public Bootstrap {
   /// The neighbour on the way to another rank.
   Link* WayTo(int rank) const;
   /// Hands a message to this rank, or passes it on. @return false for one that is out of place
-  bool Deliver(Link* link, const Frame& frame);
+  bool Deliver(Link* link, Frame frame);
   /// Into the mailbox. Without room this rank gives up.
   void Keep(int from, const Channel& channel, Bytes message);
   /// Whether its host has been silent for too long, which is a loss.
@@ -95,11 +102,15 @@ class SocketBootstrap final : public Bootstrap {
   void Wake() const;
   Deadline NextWakeUp() const;
 
-  void StartCensus(std::uint32_t sequence);
-  void NotePresence(std::uint32_t sequence, int rank, bool came);
-  /// Ends a census that is complete, or whose time is over.
-  void EndCensus();
-  void PassOnMissing(std::uint32_t sequence, const std::vector<int>& missing);
+  /// The parts of these messages that are about a call. @return nothing for bytes that name none
+  static std::optional<Question> ReadQuestion(const Frame& frame, ByteReader* reader);
+  void Ask(Link* link, FrameType type, const Question& question, ByteView more = {});
+  void StartCensus(const Question& question);
+  void NotePresence(const Question& question, int rank, bool came);
+  /// Ends the censuses that are complete, or whose time is over.
+  void EndCensuses();
+  Marks MissingIn(const Census& census) const;
+  void PassOnMissing(const Question& question, const Marks& missing);
 
   const std::chrono::seconds silence_;
   std::unique_ptr<Link> parent_;  ///< null on rank 0
@@ -108,9 +119,12 @@ class SocketBootstrap final : public Bootstrap {
   UniqueFd wake_;
 
   mutable std::mutex mutex_;
-  std::optional<Census> census_;
-  std::optional<std::pair<std::uint32_t, std::vector<int>>> missing_;  ///< of an exchange
-  std::condition_variable answered_;  ///< who is missing, or a loss
+  std::optional<Tree> tree_;    ///< once all are in it
+  std::vector<Frame> waiting_;  ///< letters that came before its shape was known
+  std::map<Question, Census> censuses_;
+  std::map<Question, std::set<Link*>> askers_;                       ///< children
+  std::map<Question, std::shared_ptr<std::optional<Marks>>> asked_;  ///< by this rank
+  std::condition_variable answered_;                                 ///< of `asked_`, or a loss
   std::vector<Loss> losses_;
   std::set<int> lost_ranks_;   ///< guarded by `observer_mutex_`
   std::mutex observer_mutex_;  ///< held while the observer runs; taken before `mutex_`

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "bootstrap/thread.hpp"
+#include "base/thread.hpp"
 #include "node/waiter.hpp"
 #include "shmem/faults.hpp"
 

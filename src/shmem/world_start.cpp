@@ -10,6 +10,13 @@
 #include "transport/factory.hpp"
 
 namespace mori::shmem {
+namespace {
+
+Result<std::string> NodeIdOf(const Config& config) {
+  return config.node_id.empty() ? BootId() : Result<std::string>(config.node_id);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<World>> World::Create(const Result<Config>& config,
                                              const Rendezvous& rendezvous, int rank, int size) {
@@ -38,6 +45,9 @@ Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous
   options.host = HostName();
   options.budget = config_.bootstrap_timeout;
   options.failure = config.status();
+  auto node = NodeIdOf(config_);
+  if (node.ok()) options.node = std::move(*node);
+  if (options.failure.ok()) options.failure = node.status();
   if (options.failure.ok()) {
     std::string why;
     auto runtime = MakeDeviceRuntime(config_, &why);
@@ -73,19 +83,16 @@ Status World::Build(const Deadline& deadline) {
   MORI_RETURN_IF_ERROR(OpenNetwork(deadline));
   MORI_RETURN_IF_ERROR(ShareMemory(deadline));
   FaultPoint("init: memory shared");
-  auto all_done = bootstrap_->AllGather({}, deadline);
+  const Status all_done = bootstrap_->Barrier(deadline);
   FaultPoint("init: done");
-  return all_done.status();
+  return all_done;
 }
 
 Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadline) {
   PeInfo mine;
   mine.host = HostName();
   mine.process_id = static_cast<std::uint32_t>(::getpid());
-  mine.node_id = config_.node_id;
-  if (mine.node_id.empty()) {
-    MORI_ASSIGN_OR_RETURN(mine.node_id, BootId());
-  }
+  MORI_ASSIGN_OR_RETURN(mine.node_id, NodeIdOf(config_));
   mine.cpus = UsableCpus();
   mine.device = runtime_->Identity();
   if (runtime_->kernels() != nullptr) mine.multiprocessors = runtime_->kernels()->multiprocessors();

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <climits>
 #include <mutex>
 #include <string>
 #include <tuple>
@@ -27,11 +28,15 @@ using namespace std::chrono_literals;
 
 using Ends = std::vector<std::unique_ptr<Bootstrap>>;
 
-Ends MakeSocketEnds(int size) {
+/// @param node_of  of a rank
+Ends MakeSocketEnds(int size, const std::function<int(int rank)>& node_of) {
   auto server = testing::StartRendezvous();
   EXPECT_TRUE(server.ok()) << server.status().message();
   std::vector<SocketBootstrap::Options> ranks;
-  for (int rank = 0; rank < size; ++rank) ranks.push_back(testing::RankOptions(rank, size));
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.push_back(testing::RankOptions(rank, size));
+    ranks.back().node = fmt::format("node {}", node_of(rank));
+  }
   Ends ends;
   for (auto& joined : testing::JoinAll((*server)->id(), ranks)) {
     if (!joined.ok()) throw std::runtime_error(joined.status().message());
@@ -47,8 +52,14 @@ struct Implementation {
 void PrintTo(const Implementation& implementation, std::ostream* out) {
   *out << implementation.name;
 }
-const Implementation kImplementations[] = {{"Socket", MakeSocketEnds},
-                                           {"InProcess", InProcessBootstrap::MakeAll}};
+const Implementation kSocket = {
+    "Socket", [](int size) { return MakeSocketEnds(size, [](int) { return 0; }); }};
+/// Four nodes of unequal size, whose ranks are not neighbours.
+const Implementation kSocketOverNodes = {
+    "SocketOverNodes", [](int size) {
+      return MakeSocketEnds(size, [](int rank) { return rank % 5 == 4 ? 0 : rank % 5; });
+    }};
+const Implementation kInProcess = {"InProcess", InProcessBootstrap::MakeAll};
 
 /// Bytes that tell rank, round and place.
 Bytes Pattern(int rank, int round, std::size_t size) {
@@ -72,6 +83,33 @@ const CallOfAll kCallsOfAll[] = {
        return end->Combine({}, first, wait).status();
      }},
     {"Barrier", [](auto* end, const auto& wait) { return end->Barrier(wait); }},
+    {"AllToAll",
+     [](auto* end, const auto& wait) {
+       const std::vector<Bytes> nothing(static_cast<std::size_t>(end->size()));
+       return end->AllToAll(nothing, wait).status();
+     }},
+};
+
+/// Every call of a group.
+struct CallOfGroup {
+  const char* name;
+  Status (*make)(Bootstrap* end, const RankGroup& group, const WaitLimit& limit);
+};
+const CallOfGroup kCallsOfGroup[] = {
+    {"AllGather", [](auto* end, const auto& group,
+                     const auto& wait) { return end->AllGather(group, {}, wait).status(); }},
+    {"Combine",
+     [](auto* end, const auto& group, const auto& wait) {
+       const auto first = [](ByteView a, ByteView) { return Bytes(a.begin(), a.end()); };
+       return end->Combine(group, {}, first, wait).status();
+     }},
+    {"Barrier",
+     [](auto* end, const auto& group, const auto& wait) { return end->Barrier(group, wait); }},
+    {"AllToAll",
+     [](auto* end, const auto& group, const auto& wait) {
+       const std::vector<Bytes> nothing(group.ranks.size());
+       return end->AllToAll(group, nothing, wait).status();
+     }},
 };
 
 /// A message with one number, and the sum of two such.
@@ -160,21 +198,25 @@ class BootstrapSuite : public ::testing::TestWithParam<Parameters> {
   Ends ends_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Bootstrap, BootstrapSuite,
-                         ::testing::Combine(::testing::ValuesIn(kImplementations),
-                                            ::testing::Values(1, 2, 3, 10, 20)),
+/// Each with these sizes; sockets over nodes only where there are several ranks of each.
+std::vector<Parameters> AllOf(const std::vector<int>& sizes) {
+  std::vector<Parameters> all;
+  for (const int size : sizes) {
+    for (const auto& implementation : {kSocket, kInProcess}) all.emplace_back(implementation, size);
+    if (size >= 20) all.emplace_back(kSocketOverNodes, size);
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Bootstrap, BootstrapSuite, ::testing::ValuesIn(AllOf({1, 2, 3, 10, 20})),
                          NameOf);
 
 class SeveralRanks : public BootstrapSuite {};
-INSTANTIATE_TEST_SUITE_P(Bootstrap, SeveralRanks,
-                         ::testing::Combine(::testing::ValuesIn(kImplementations),
-                                            ::testing::Values(2, 3, 10, 20)),
+INSTANTIATE_TEST_SUITE_P(Bootstrap, SeveralRanks, ::testing::ValuesIn(AllOf({2, 3, 10, 20})),
                          NameOf);
 
 class ThreeRanksAndMore : public BootstrapSuite {};
-INSTANTIATE_TEST_SUITE_P(Bootstrap, ThreeRanksAndMore,
-                         ::testing::Combine(::testing::ValuesIn(kImplementations),
-                                            ::testing::Values(3, 10, 20)),
+INSTANTIATE_TEST_SUITE_P(Bootstrap, ThreeRanksAndMore, ::testing::ValuesIn(AllOf({3, 10, 20})),
                          NameOf);
 
 TEST_P(BootstrapSuite, RanksKnowTheirPlaceAndAreWell) {
@@ -493,6 +535,257 @@ TEST_P(BootstrapSuite, RanksThatLeaveAtOnceLoseNobody) {
     mine->Leave();
   });
   for (const Heard& here : heard) EXPECT_THAT(here.ranks(), IsEmpty());
+}
+
+TEST_P(BootstrapSuite, AllToAllBringsEachMessageToItsRank) {
+  const auto size_of = [](int from, int to) {
+    return static_cast<std::size_t>((from * 31 + to * 17) % 5 * 700);
+  };
+  InThreads(size_, [&](int rank) {
+    for (int round = 0; round < 5; ++round) {
+      std::vector<Bytes> messages;
+      for (int to = 0; to < size_; ++to)
+        messages.push_back(Pattern(100 * rank + to, round, size_of(rank, to)));
+      const auto received = end(rank)->AllToAll(messages, TestLimit());
+      ASSERT_TRUE(received.ok()) << received.status().message();
+      ASSERT_EQ(static_cast<int>(received->size()), size_);
+      for (int from = 0; from < size_; ++from) {
+        EXPECT_TRUE((*received)[static_cast<std::size_t>(from)] ==
+                    Pattern(100 * from + rank, round, size_of(from, rank)))
+            << "from " << from << " to " << rank;
+      }
+    }
+  });
+}
+
+TEST_P(BootstrapSuite, AMessageForEveryRankIsNeeded) {
+  const std::vector<Bytes> one_more(static_cast<std::size_t>(size_) + 1);
+  const Status wrong = end(0)->AllToAll(one_more, TestLimit()).status();
+  EXPECT_EQ(wrong.code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(wrong.message(), fmt::format("{} messages for {} ranks", size_ + 1, size_));
+}
+
+/// What all ranks of a group say in each of its calls, checked.
+void TalkInGroup(Bootstrap* end, const RankGroup& group, int rounds) {
+  const auto self =
+      static_cast<int>(std::ranges::find(group.ranks, end->rank()) - group.ranks.begin());
+  const auto count = static_cast<int>(group.ranks.size());
+  for (int round = 0; round < rounds; ++round) {
+    const auto size = static_cast<std::size_t>(7 * self);
+    const auto all = end->AllGather(group, Pattern(self, round, size), TestLimit());
+    ASSERT_TRUE(all.ok()) << all.status().message();
+    ASSERT_EQ(static_cast<int>(all->size()), count);
+    for (int from = 0; from < count; ++from) {
+      const auto index = static_cast<std::size_t>(from);
+      EXPECT_EQ((*all)[index], Pattern(from, round, 7 * index));
+    }
+    const auto sum = end->Combine(group, Number(1), Sum, TestLimit());
+    ASSERT_TRUE(sum.ok()) << sum.status().message();
+    EXPECT_EQ(ValueOf(*sum), group.ranks.size());
+    std::vector<Bytes> messages;
+    for (int to = 0; to < count; ++to) messages.push_back(Pattern(self, to, 9));
+    const auto received = end->AllToAll(group, messages, TestLimit());
+    ASSERT_TRUE(received.ok()) << received.status().message();
+    for (int from = 0; from < count; ++from)
+      EXPECT_EQ((*received)[static_cast<std::size_t>(from)], Pattern(from, self, 9));
+    ASSERT_TRUE(end->Barrier(group, TestLimit()).ok());
+  }
+}
+
+TEST_P(BootstrapSuite, GroupsExchangeAmongThemselvesAtTheSameTime) {
+  for (const int groups : {1, 2, 3}) {
+    InThreads(size_, [&](int rank) {
+      RankGroup group;
+      for (int other = size_ - 1; other >= 0; --other) {
+        if (other % groups == rank % groups) group.ranks.push_back(other);
+      }
+      TalkInGroup(end(rank).get(), group, 5);
+    });
+  }
+}
+
+TEST_P(SeveralRanks, GroupsWithRanksInCommonAreApartByTheirTag) {
+  // A thread of each rank for each group: all, all but the first, the first and the last, and calls
+  // of all ranks and of pairs beside them.
+  std::vector<RankGroup> groups(3);
+  for (int rank = 0; rank < size_; ++rank) groups[0].ranks.push_back(rank);
+  for (int rank = 1; rank < size_; ++rank) groups[1].ranks.push_back(rank);
+  groups[2].ranks = {last(), 0};
+  for (std::size_t i = 0; i < groups.size(); ++i) groups[i].tag = 1000 + i;
+  InThreads(size_, [&](int rank) {
+    Bootstrap* const mine = end(rank).get();
+    std::vector<std::thread> threads;
+    for (const RankGroup& group : groups) {
+      if (std::ranges::find(group.ranks, rank) != group.ranks.end())
+        threads.emplace_back([&, mine] { TalkInGroup(mine, group, 10); });
+    }
+    threads.emplace_back([&, mine] {
+      for (int round = 0; round < 20; ++round) {
+        const auto sum = mine->Combine(Number(2), Sum, TestLimit());
+        ASSERT_TRUE(sum.ok()) << sum.status().message();
+        EXPECT_EQ(ValueOf(*sum), 2 * static_cast<std::uint64_t>(size_));
+      }
+    });
+    threads.emplace_back([&, mine] {
+      for (int round = 0; round < 20; ++round) {
+        ASSERT_TRUE(mine->Send((rank + 1) % size_, 1000, Pattern(rank, round, 50)).ok());
+        const int from = (rank + size_ - 1) % size_;
+        const auto message = mine->Receive(from, 1000, TestLimit());
+        ASSERT_TRUE(message.ok()) << message.status().message();
+        EXPECT_EQ(*message, Pattern(from, round, 50));
+      }
+    });
+    for (auto& thread : threads) thread.join();
+  });
+}
+
+TEST_P(BootstrapSuite, AGroupThatIsNoneIsRefused) {
+  const auto refusal = [&](const std::vector<int>& ranks) {
+    const Status refused = end(0)->Barrier(RankGroup{ranks, 0}, TestLimit());
+    EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument);
+    return refused.message();
+  };
+  EXPECT_EQ(refusal({}), "rank 0 is not among the ranks  of a group");
+  EXPECT_EQ(refusal({1, 5}), "rank 0 is not among the ranks 1, 5 of a group");
+  const std::string range = fmt::format("each is in it once, from 0 to {}", size_ - 1);
+  EXPECT_EQ(refusal({0, 0}),
+            fmt::format("the ranks 0, 0 are no group of a world of {}: {}", size_, range));
+  EXPECT_EQ(refusal({0, size_}),
+            fmt::format("the ranks 0, {} are no group of a world of {}: {}", size_, size_, range));
+  EXPECT_EQ(refusal({-1, 0}),
+            fmt::format("the ranks -1, 0 are no group of a world of {}: {}", size_, range));
+  EXPECT_TRUE(end(0)->Health().ok());
+}
+
+TEST_P(ThreeRanksAndMore, ExactlyThoseOfAGroupWhoDoNotComeAreNamed) {
+  for (const CallOfGroup& call : kCallsOfGroup) {
+    Ends ends = std::get<0>(GetParam()).make(size_);
+    RankGroup group;  // without rank 1, which has not come either
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank != 1) group.ranks.push_back(rank);
+    }
+    group.tag = 5;
+    const int absent = group.ranks.back();
+    std::atomic<int> entered{0};
+    InThreads(size_, [&](int rank) {
+      Bootstrap* const mine = ends[static_cast<std::size_t>(rank)].get();
+      if (rank == 1 || rank == absent) return;
+      // All look until everybody knows; then the time of one is over, and it ends the others'.
+      Onlooker onlooker(mine, [&](const std::vector<int>& missing) {
+        return missing == std::vector{absent} ? Error(ErrorCode::kUnsupported, "seen") : Status();
+      });
+      EXPECT_EQ(call.make(mine, group, &onlooker).message(), "seen") << call.name;
+      ++entered;
+      EXPECT_TRUE(Eventually([&] { return entered == size_ - 2; }));
+      const RankGroup next{group.ranks, 6};
+      if (rank != 0) {
+        EXPECT_FALSE(call.make(mine, next, TestLimit()).ok());
+        return;
+      }
+      const Status late = call.make(mine, next, Deadline::After(2s));
+      EXPECT_THAT(late.message(),
+                  MatchesRegex(fmt::format("1 of {} ranks did not come within [0-9.]+ s: rank {}",
+                                           size_ - 1, absent)))
+          << call.name;
+      mine->Abort(late);
+    });
+  }
+}
+
+TEST_P(ThreeRanksAndMore, ALossAnywhereEndsTheCallsOfGroups) {
+  for (const CallOfGroup& call : kCallsOfGroup) {
+    Ends ends = std::get<0>(GetParam()).make(size_);
+    InThreads(size_, [&](int rank) {
+      const auto mine = std::move(ends[static_cast<std::size_t>(rank)]);
+      if (rank == last()) return;  // is in no group, and lost
+      RankGroup group{{0, rank}, static_cast<std::uint64_t>(rank)};
+      if (rank == 0) group = {{0, last()}, 99};
+      const Status made = call.make(mine.get(), group, TestLimit());
+      EXPECT_EQ(made.code(), ErrorCode::kPeerLost) << call.name << " on rank " << rank;
+      EXPECT_THAT(made.message(), StartsWith(fmt::format("rank {} is lost: it", last())));
+    });
+  }
+}
+
+TEST_P(BootstrapSuite, MessagesReachAnyRankFromAny) {
+  InThreads(size_, [&](int rank) {
+    for (int to = 0; to < size_; ++to) {
+      for (std::uint64_t tag = 0; tag < 3; ++tag) {
+        ASSERT_TRUE(
+            end(rank)->Send(to, tag, Pattern(rank, to, 40 * static_cast<std::size_t>(tag))).ok());
+      }
+    }
+    for (int from = size_ - 1; from >= 0; --from) {
+      for (std::uint64_t tag : {2, 0, 1}) {
+        const auto message = end(rank)->Receive(from, tag, TestLimit());
+        ASSERT_TRUE(message.ok()) << message.status().message();
+        EXPECT_EQ(*message, Pattern(from, rank, 40 * static_cast<std::size_t>(tag)));
+      }
+    }
+  });
+}
+
+TEST_P(BootstrapSuite, MessagesOfATagArriveInOrderFromSeveralThreads) {
+  constexpr int kMessages = 200;
+  InThreads(size_, [&](int rank) {
+    const int to = (rank + size_ / 2) % size_;
+    const int from = (rank + size_ - size_ / 2) % size_;
+    InThreads(4, [&](int thread) {
+      const auto tag = static_cast<std::uint64_t>(thread / 2);
+      for (int i = 0; i < kMessages; ++i) {
+        if (thread % 2 == 0) {
+          ASSERT_TRUE(end(rank)->Send(to, tag, Pattern(rank, i, 16)).ok());
+        } else {
+          const auto message = end(rank)->Receive(from, tag, TestLimit());
+          ASSERT_TRUE(message.ok()) << message.status().message();
+          ASSERT_EQ(*message, Pattern(from, i, 16)) << "message " << i;
+        }
+      }
+    });
+  });
+}
+
+TEST_P(SeveralRanks, ALargeMessageReachesAnyRank) {
+  const Bytes large = Pattern(1, 2, std::size_t{8} << 20);
+  ASSERT_TRUE(end(last())->Send(0, 7, large).ok());
+  ASSERT_TRUE(end(0)->Send(last(), 7, large).ok());
+  for (const int rank : {0, last()}) {
+    const auto message = end(rank)->Receive(last() - rank, 7, TestLimit());
+    ASSERT_TRUE(message.ok()) << message.status().message();
+    EXPECT_TRUE(*message == large);
+  }
+}
+
+TEST_P(SeveralRanks, AMessageThatDoesNotComeIsSaid) {
+  const auto late = end(0)->Receive(last(), 0x77, Deadline::After(50ms));
+  EXPECT_EQ(late.status().code(), ErrorCode::kTimeout);
+  EXPECT_THAT(
+      late.status().message(),
+      MatchesRegex(fmt::format("rank {} sent no message with tag 0x77 within [0-9.]+ s", last())));
+  ASSERT_TRUE(end(last())->Send(0, 0x77, Pattern(1, 2, 3)).ok());
+  EXPECT_TRUE(end(0)->Receive(last(), 0x77, TestLimit()).ok()) << "a later one can still come";
+}
+
+TEST_P(SeveralRanks, AMessageThatIsWaitedForEndsWithALoss) {
+  std::thread quitter([&] {
+    std::this_thread::sleep_for(20ms);
+    end(last())->Abort(Error(ErrorCode::kSystem, "enough"));
+  });
+  const auto lost = end(0)->Receive(0, 1, TestLimit());
+  quitter.join();
+  EXPECT_EQ(lost.status().code(), ErrorCode::kPeerLost);
+  EXPECT_EQ(lost.status().message(), fmt::format("rank {} is lost: it gave up: enough", last()));
+  EXPECT_EQ(end(0)->Send(0, 1, {}).code(), ErrorCode::kPeerLost);
+}
+
+TEST_P(BootstrapSuite, ThereIsNoRankOutOfRange) {
+  for (const int rank : {-1, size_, INT_MAX}) {
+    const std::string text = fmt::format("there is no rank {} among {}", rank, size_);
+    EXPECT_EQ(end(0)->Send(rank, 0, {}).message(), text);
+    const auto received = end(0)->Receive(rank, 0, TestLimit());
+    EXPECT_EQ(received.status().code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(received.status().message(), text);
+  }
 }
 
 }  // namespace

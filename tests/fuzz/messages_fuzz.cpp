@@ -1,7 +1,9 @@
-// Bytes as the messages of the rendezvous: what is accepted encodes to the same bytes again.
+// Bytes as the messages of the bootstrap: what is accepted encodes to the same bytes again.
 #include "bootstrap/bootstrap.hpp"
+#include "bootstrap/letter.hpp"
 #include "bootstrap/rendezvous_messages.hpp"
 #include "bootstrap/sealed_stream.hpp"
+#include "bootstrap/tree.hpp"
 #include "fuzz/check.hpp"
 
 namespace mori::shmem::fuzz {
@@ -22,12 +24,27 @@ void CheckHello(ByteView bytes) {
   FUZZ_CHECK(Same(EncodeHello(*hello), bytes));
 }
 
-void CheckEndpoint(ByteView bytes) {
-  const auto endpoint = DecodeEndpoint(bytes);
-  CheckMessage(endpoint.status());
-  if (!endpoint.ok()) return;
-  for (const IpAddress& address : endpoint->addresses) FUZZ_CHECK(!address.ToString().empty());
-  FUZZ_CHECK(Same(EncodeEndpoint(*endpoint), bytes));
+/// Of the world whose ranks the messages name.
+constexpr int kSize = 40;
+
+void CheckWelcome(ByteView bytes) {
+  const auto welcome = DecodeWelcome(bytes, kSize);
+  CheckMessage(welcome.status());
+  if (!welcome.ok()) return;
+  for (const IpAddress& address : welcome->parent.addresses)
+    FUZZ_CHECK(!address.ToString().empty());
+  FUZZ_CHECK(Same(EncodeWelcome(*welcome), bytes));
+  if (welcome->node_of.empty()) return;
+  const Tree tree(welcome->node_of);
+  for (int rank = 1; rank < kSize; ++rank) FUZZ_CHECK(tree.ChildTowards(0, rank).has_value());
+}
+
+void CheckLetter(ByteView bytes) {
+  const auto letter = DecodeLetter(bytes, kSize);
+  CheckMessage(letter.status());
+  if (!letter.ok()) return;
+  FUZZ_CHECK(letter->from >= 0 && letter->from < kSize && letter->to >= 0 && letter->to < kSize);
+  FUZZ_CHECK(Same(EncodeLetter(*letter), bytes));
 }
 
 void CheckStatus(ByteView bytes) {
@@ -58,7 +75,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace mori::shmem;
   const ByteView bytes(data, size);
   fuzz::CheckHello(bytes);
-  fuzz::CheckEndpoint(bytes);
+  fuzz::CheckWelcome(bytes);
+  fuzz::CheckLetter(bytes);
   fuzz::CheckStatus(bytes);
   fuzz::CheckFailure(bytes);
   fuzz::CheckSealed(bytes);

@@ -54,6 +54,7 @@ inline SocketBootstrap::Options RankOptions(int rank, int size) {
   options.size = size;
   options.version = "1.2.3";
   options.host = "host" + std::to_string(rank);
+  options.node = "node";
   options.listen_addresses = {Loopback()};
   options.budget = std::chrono::seconds(30);
   return options;

@@ -23,6 +23,7 @@ Hello ExampleHello() {
   hello.budget = std::chrono::milliseconds(5'000'000'000);
   hello.waited = std::chrono::milliseconds(4'000'000'000);
   hello.endpoint = ExampleEndpoint();
+  hello.node = "rack 3/7";
   return hello;
 }
 
@@ -41,6 +42,7 @@ void ExpectEqual(const Hello& actual, const Hello& expected) {
   EXPECT_EQ(actual.budget, expected.budget);
   EXPECT_EQ(actual.waited, expected.waited);
   ExpectEqual(actual.endpoint, expected.endpoint);
+  EXPECT_EQ(actual.node, expected.node);
 }
 
 void ExpectMalformed(const Status& status, const std::string& what) {
@@ -118,32 +120,64 @@ TEST(Hello, ALongFailureIsCutAndAnOverlongHostIsMalformed) {
   ExpectMalformed(DecodeHello(EncodeHello(hello)).status(), "hello");
 }
 
-TEST(EndpointMessage, RoundTrips) {
-  for (const Endpoint& endpoint :
-       {ExampleEndpoint(), Endpoint{}, Endpoint{65535, std::vector<IpAddress>(3)}}) {
-    const auto decoded = DecodeEndpoint(EncodeEndpoint(endpoint));
+Welcome ExampleWelcome() { return {2, ExampleEndpoint(), {17, 18, 4}, {0, 1, 0, 2, 1}}; }
+/// Of `ExampleWelcome()`, for the numbers of its nodes to fit.
+constexpr int kSize = 5;
+
+Status Decoded(const Welcome& welcome, int size) {
+  return DecodeWelcome(EncodeWelcome(welcome), size).status();
+}
+
+TEST(WelcomeMessage, RoundTrips) {
+  Welcome example = ExampleWelcome();
+  example.children = {3, 4};
+  const Welcome alone{-1, Endpoint{65535, std::vector<IpAddress>(3)}, {}, {}};
+  for (const Welcome& welcome : {example, alone}) {
+    const auto decoded = DecodeWelcome(EncodeWelcome(welcome), kSize);
     ASSERT_TRUE(decoded.ok()) << decoded.status().message();
-    ExpectEqual(*decoded, endpoint);
+    EXPECT_EQ(decoded->parent_rank, welcome.parent_rank);
+    ExpectEqual(decoded->parent, welcome.parent);
+    EXPECT_EQ(decoded->children, welcome.children);
+    EXPECT_EQ(decoded->node_of, welcome.node_of);
   }
 }
 
-TEST(EndpointMessage, CutOffAtAnyLengthOrWithMoreBehindItIsMalformed) {
-  Bytes bytes = EncodeEndpoint(ExampleEndpoint());
-  for (std::size_t size = 0; size < bytes.size(); ++size)
-    ExpectMalformed(DecodeEndpoint(ByteView(bytes).first(size)).status(), "welcome");
+TEST(WelcomeMessage, CutOffAtAnyLengthOrWithMoreBehindItIsMalformed) {
+  Welcome welcome = ExampleWelcome();
+  welcome.children = {3, 4};
+  Bytes bytes = EncodeWelcome(welcome);
+  const std::size_t without_nodes = bytes.size() - 4 * kSize;  // a whole one, too
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    if (size != without_nodes)
+      ExpectMalformed(DecodeWelcome(ByteView(bytes).first(size), kSize).status(),
+                      size < without_nodes ? "welcome" : "tree");
+  }
   bytes.push_back(0);
-  ExpectMalformed(DecodeEndpoint(bytes).status(), "welcome");
+  ExpectMalformed(DecodeWelcome(bytes, kSize).status(), "tree");
 }
 
-TEST(EndpointMessage, MoreAddressesThanThereCanBeAreMalformed) {
-  const Endpoint many{1, std::vector<IpAddress>(4)};
-  ExpectMalformed(DecodeEndpoint(EncodeEndpoint(many)).status(), "welcome");
+TEST(WelcomeMessage, RanksOutsideTheWorldAreMalformed) {
+  for (const int parent : {-2, kSize, INT32_MAX})
+    ExpectMalformed(Decoded({parent, {}, {}, {}}, kSize), "welcome");
+  for (const int child : {-1, 0, kSize, INT32_MIN})
+    ExpectMalformed(Decoded({-1, {}, {1, child}, {}}, kSize), "welcome");
+  ExpectMalformed(Decoded({-1, {}, std::vector<int>(17, 1), {}}, kSize), "welcome");
 }
 
-TEST(EndpointMessage, AnAddressOfAnotherFamilyIsMalformed) {
-  Bytes bytes = EncodeEndpoint(ExampleEndpoint());
-  bytes[3] = 9;  // behind port and count
-  ExpectMalformed(DecodeEndpoint(bytes).status(), "welcome");
+TEST(WelcomeMessage, NodesThatAreNotNumberedInOrderAreMalformed) {
+  for (const std::vector<std::uint32_t>& node_of :
+       {std::vector<std::uint32_t>{1, 0, 0, 0, 0}, {0, 2, 1, 0, 0}, {0, 1, 2, 3, UINT32_MAX}})
+    ExpectMalformed(Decoded({-1, {}, {}, node_of}, kSize), "tree");
+}
+
+TEST(WelcomeMessage, MoreAddressesThanThereCanBeAreMalformed) {
+  ExpectMalformed(Decoded({-1, {1, std::vector<IpAddress>(4)}, {}, {}}, kSize), "welcome");
+}
+
+TEST(WelcomeMessage, AnAddressOfAnotherFamilyIsMalformed) {
+  Bytes bytes = EncodeWelcome({1, ExampleEndpoint(), {}, {}});
+  bytes[7] = 9;  // behind rank, port and count
+  ExpectMalformed(DecodeWelcome(bytes, kSize).status(), "welcome");
 }
 
 TEST(StatusMessage, EveryErrorRoundTrips) {

@@ -369,8 +369,10 @@ class PlayedChild : public RendezvousTest {
     fake.SayHello();
     const auto welcome = fake.Hear();
     ASSERT_TRUE(welcome.ok()) << welcome.status().message();
-    const auto parent = DecodeEndpoint(welcome->payload);
-    auto fd = ConnectTo(parent->addresses[0], parent->port, TestLimit());
+    const auto place = DecodeWelcome(welcome->payload, 2);
+    ASSERT_TRUE(place.ok()) << place.status().message();
+    EXPECT_EQ(place->parent_rank, 0);
+    auto fd = ConnectTo(place->parent.addresses[0], place->parent.port, TestLimit());
     ASSERT_TRUE(fd.ok()) << fd.status().message();
     const auto rendezvous = DecodeUniqueId(id());
     const auto keys = ProveToListener(fd->get(), rendezvous->name, rendezvous->secret, TestLimit());

@@ -8,7 +8,7 @@
 
 #include "base/element_copy.hpp"
 #include "base/log.hpp"
-#include "bootstrap/thread.hpp"
+#include "base/thread.hpp"
 
 namespace mori::shmem::ofi {
 namespace {

@@ -1,4 +1,4 @@
-// Helper threads of the bootstrap, and the shape of its tree.
+// Helper threads of the library.
 #pragma once
 
 #include <pthread.h>
@@ -27,11 +27,5 @@ Status StartThread(Body body, std::thread* thread) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return status;
 }
-
-/// Every rank but 0 has a parent; messages travel along these edges. Eight children keep the depth
-/// at log8 of the size.
-inline constexpr int kTreeFanOut = 8;
-inline int TreeParent(int rank) { return (rank - 1) / kTreeFanOut; }
-inline int FirstChild(int rank) { return rank * kTreeFanOut + 1; }
 
 }  // namespace mori::shmem
