@@ -77,7 +77,8 @@ Result<Acceptor::Event> Acceptor::Wait(const std::vector<int>& watched, const De
     for (const auto& listener : listeners_)
       entries.push_back({accepting != 0 ? listener.get() : -1, accepting, 0});
     for (const int fd : watched) entries.push_back({fd, POLLIN, 0});
-    for (const auto& stranger : strangers_) entries.push_back({stranger.socket(), POLLIN, 0});
+    for (const auto& proved : proved_) entries.push_back({proved.fd(), POLLIN, 0});
+    for (const auto& stranger : strangers_) entries.push_back({stranger.fd.get(), POLLIN, 0});
 
     const int ready = ::poll(entries.data(), entries.size(), NextWakeUp(deadline).PollTimeoutMs());
     if (ready < 0 && errno != EINTR) return Status::FromErrno(errno, "wait for connections");
@@ -88,8 +89,13 @@ Result<Acceptor::Event> Acceptor::Wait(const std::vector<int>& watched, const De
       for (const int fd : watched) {
         if (entries[index++].revents != 0) event.readable.push_back(fd);
       }
-      for (auto it = strangers_.begin(); it != strangers_.end() && !event.caller; ++index) {
+      std::size_t next_stranger = index + proved_.size();
+      for (auto it = proved_.begin(); it != proved_.end() && !event.caller; ++index) {
         const bool keep = entries[index].revents == 0 || Advance(&*it, &event.caller);
+        it = keep ? std::next(it) : proved_.erase(it);
+      }
+      for (auto it = strangers_.begin(); it != strangers_.end(); ++next_stranger) {
+        const bool keep = entries[next_stranger].revents == 0 || Advance(&*it);
         it = keep ? std::next(it) : strangers_.erase(it);
       }
       for (std::size_t i = 0; i < listeners_.size(); ++i) {
@@ -113,7 +119,7 @@ Status Acceptor::AcceptBatch(int listener) {
     IpAddress from;
     auto accepted = AcceptFrom(listener, &from);
     if (!accepted.ok()) {
-      if (strangers_.empty()) return accepted.status();
+      if (strangers_.empty() && proved_.empty()) return accepted.status();
       MakeRoom();
       Pause();
       return Status();
@@ -131,23 +137,24 @@ Status Acceptor::AcceptBatch(int listener) {
   return Status();
 }
 
-bool Acceptor::Advance(Stranger* stranger, std::optional<Caller>* caller) {
-  if (!stranger->proved) {
-    Bytes* answer = &stranger->answer;
-    if (!ReceiveSome(stranger->fd.get(), kAnswerBytes - answer->size(), answer).ok()) return false;
-    if (answer->size() < kAnswerBytes) return true;
-    auto proof = stranger->handshake.Check(*answer);
-    if (!proof.ok() || !SendAll(stranger->fd.get(), *proof, Deadline::After({})).ok()) return false;
-    stranger->proved.emplace(std::move(stranger->fd), stranger->handshake.Keys(*answer),
-                             kMaxFirstFrameBytes);
-    return true;
-  }
+bool Acceptor::Advance(Stranger* stranger) {
+  Bytes* answer = &stranger->answer;
+  if (!ReceiveSome(stranger->fd.get(), kAnswerBytes - answer->size(), answer).ok()) return false;
+  if (answer->size() < kAnswerBytes) return true;
+  auto proof = stranger->handshake.Check(*answer);
+  if (!proof.ok() || !SendAll(stranger->fd.get(), *proof, Deadline::After({})).ok()) return false;
+  proved_.emplace_back(std::move(stranger->fd), stranger->handshake.Keys(*answer),
+                       kMaxFirstFrameBytes);
+  return false;
+}
+
+bool Acceptor::Advance(Connection* proved, std::optional<Caller>* caller) {
   // Who has sent its first message and is gone is a caller, too: what it said counts.
-  const Status read = stranger->proved->ReadSome();
-  auto frame = stranger->proved->Next();
+  const Status read = proved->ReadSome();
+  auto frame = proved->Next();
   if (!frame.ok()) return false;
   if (!frame->has_value()) return read.ok();
-  *caller = Caller{std::move(*stranger->proved), std::move(**frame)};
+  *caller = Caller{std::move(*proved), std::move(**frame)};
   return false;
 }
 
@@ -157,7 +164,7 @@ Deadline Acceptor::NextWakeUp(const Deadline& deadline) const {
   if (!strangers_.empty()) {
     const bool full = strangers_.size() >= limits_.strangers;
     const auto patience = full ? limits_.patience_when_full : limits_.patience;
-    // Not at once again: one that is late may have proved itself, and stays for now.
+    // Not at once again: one that is late may not be of those who make room.
     const auto left = strangers_.front().came_at + patience - now;
     next = next.AtMost(std::max<std::chrono::nanoseconds>(left, full ? kPause : kPause / 10));
   }
@@ -171,9 +178,7 @@ void Acceptor::DropLate() {
 
 void Acceptor::MakeRoom() {
   const auto last = Clock::now() - limits_.patience_when_full;
-  const auto is_silent = [&](const Stranger& stranger) {
-    return !stranger.proved && stranger.came_at <= last;
-  };
+  const auto is_silent = [&](const Stranger& stranger) { return stranger.came_at <= last; };
   if (strangers_.empty()) return;
   std::map<std::array<std::uint8_t, 16>, int> from;
   for (const auto& stranger : strangers_) from[stranger.from.bytes] += is_silent(stranger) ? 1 : 0;

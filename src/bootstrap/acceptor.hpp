@@ -21,7 +21,8 @@ namespace mori::shmem {
 /// those in batches, so who was accepted is always heard. While there is no room nothing is
 /// accepted, and the rest waits in the kernel's queue: nobody is dropped for who comes behind. Room
 /// is made by dropping who has been silent for a while, of the address that most of them came from,
-/// the newest first. Who was dropped may come again.
+/// the newest first. Who was dropped may come again. Who knows the secret is no stranger: it takes
+/// nobody's room, and is waited for as long as this acceptor is used.
 class Acceptor {
  public:
   /// How many connections may be waiting to prove themselves, and how long.
@@ -62,6 +63,7 @@ class Acceptor {
   void Close() {
     listeners_.clear();
     strangers_.clear();
+    proved_.clear();
   }
 
   /// What ended a wait.
@@ -83,9 +85,6 @@ class Acceptor {
     ListenerHandshake handshake;
     Clock::time_point came_at;
     Bytes answer{};
-    std::optional<Connection> proved{};
-
-    int socket() const { return proved ? proved->fd() : fd.get(); }
   };
   static constexpr std::size_t kMaxFirstFrameBytes = 64 << 10;
 
@@ -104,8 +103,10 @@ class Acceptor {
   Status AcceptBatch(int listener);
   /// Puts off the next accept a little: it would fail again.
   void Pause();
-  /// Reads on; true when the connection is to be kept waiting.
-  bool Advance(Stranger* stranger, std::optional<Caller>* caller);
+  /// Reads on; true when the stranger is to be kept waiting.
+  bool Advance(Stranger* stranger);
+  /// The same of one that has proved itself.
+  static bool Advance(Connection* proved, std::optional<Caller>* caller);
   Deadline NextWakeUp(const Deadline& deadline) const;
   void DropLate();
   /// Drops a batch of those who have been silent for a while.
@@ -118,6 +119,7 @@ class Acceptor {
   Secret secret_;
   Limits limits_;
   std::list<Stranger> strangers_;  ///< the oldest first
+  std::list<Connection> proved_;   ///< whose first message is not there yet
   Clock::time_point paused_until_{};
 };
 

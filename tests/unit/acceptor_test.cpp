@@ -392,17 +392,26 @@ TEST_F(SilentStrangers, AreDroppedWhenPatienceIsOver) {
   EXPECT_TRUE(Drops(silent.get()));
 }
 
-TEST_F(SilentStrangers, ProvedOnesToo) {
-  Listen({.strangers = 10, .patience = 1s, .patience_when_full = 1h});
-  std::optional<Connection> proved;
+TEST_F(SilentStrangers, AreNotThoseWhoKnowTheSecret) {
+  Listen({.strangers = 2, .patience = 1s, .patience_when_full = 1h});
+  std::vector<Connection> proved;  // they are stopped before they say hello
   std::atomic<bool> done{false};
   std::thread caller([&] {
-    proved = Prove(acceptor_->port(), rendezvous_);
+    for (int i = 0; i < 3; ++i) proved.push_back(Prove(acceptor_->port(), rendezvous_));
     done = true;
   });
   while (!done) EXPECT_TRUE(acceptor_->Wait({}, Deadline::After(1ms)).ok());
   caller.join();
-  EXPECT_TRUE(Drops(proved->fd()));
+  // Strangers have come later, and are dropped before.
+  const UniqueFd silent = ConnectAndWait(), another = ConnectAndWait();
+  EXPECT_TRUE(Drops(silent.get()));
+  EXPECT_TRUE(Drops(another.get()));
+  for (std::uint32_t i = 0; i < proved.size(); ++i) {
+    ASSERT_TRUE(proved[i].Send(Hello(i), TestLimit()).ok());
+    const auto event = acceptor_->Wait({}, TestLimit());
+    ASSERT_TRUE(event.ok() && event->caller);
+    EXPECT_EQ(event->caller->first.sender, i);
+  }
 }
 
 TEST_F(SilentStrangers, NobodyIsDroppedForWhoComesBehind) {
