@@ -78,11 +78,13 @@ def test_documented_code_runs(
     launcher = shlex.split(command)
     if launcher[:1] == ["mori"]:
         launcher[0] = find_command()
+    variables = environment()
     if "--hosts" in launcher:
+        del variables["MORI_SOCKET_IFNAME"]
         launcher += ["--launch-agent", str(make_hosts(2).agent)]
     run = subprocess.run(
         [*launcher, sys.executable, str(script)],
-        env=environment(),
+        env=variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
