@@ -242,6 +242,13 @@ void SocketBootstrap::NoteLoss(Loss loss, const Link* heard_from) {
   const std::lock_guard observing(observer_mutex_);
   if (!lost_ranks_.insert(loss.rank).second) return;
   LogDebug("rank {} is lost: {}", loss.rank, loss.reason);
+  // The others first: a call that fails here may end this process, and who sees it gone is to know
+  // already whose fault that was.
+  const Bytes news =
+      ByteWriter().Int(static_cast<std::int32_t>(loss.rank)).Text(loss.reason).Take();
+  for (Link* link : Links()) {
+    if (link != heard_from && link->rank != loss.rank) Send(link, FrameType::kLost, 0, news);
+  }
   if (observer_) observer_(loss);  // hears of it before a call fails with it
   {
     const std::lock_guard lock(mutex_);
@@ -251,11 +258,6 @@ void SocketBootstrap::NoteLoss(Loss loss, const Link* heard_from) {
     losses_.push_back(loss);
     mailbox()->NoteLoss(loss);
     answered_.notify_all();
-  }
-  const Bytes news =
-      ByteWriter().Int(static_cast<std::int32_t>(loss.rank)).Text(loss.reason).Take();
-  for (Link* link : Links()) {
-    if (link != heard_from && link->rank != loss.rank) Send(link, FrameType::kLost, 0, news);
   }
 }
 

@@ -79,16 +79,21 @@ std::string PeerWatch::Names(const std::vector<int>& pes) const {
   return text.empty() ? "the others" : text;
 }
 
+std::string CallWatch::LateNames() {
+  std::vector<int> late = peers_.Late();
+  if (!late.empty()) late_ = std::move(late);
+  return peers_.Names(late_);
+}
+
 Status CallWatch::Look() {
   switch (clock_.Look()) {
     case WaitClock::Due::kNothing: break;
     case WaitClock::Due::kLine:
-      LogWarn("still waiting for {} in {}, {:.3g} s", peers_.Names(peers_.Late()), call_,
-              clock_.ElapsedSeconds());
+      LogWarn("still waiting for {} in {}, {:.3g} s", LateNames(), call_, clock_.ElapsedSeconds());
       break;
     case WaitClock::Due::kTimeout:
-      return Error(ErrorCode::kTimeout, "{} did not come within {:g} s ({})",
-                   peers_.Names(peers_.Late()), clock_.BudgetSeconds(), variable_);
+      return Error(ErrorCode::kTimeout, "{} did not come within {:g} s ({})", LateNames(),
+                   clock_.BudgetSeconds(), variable_);
   }
   return Status();
 }

@@ -69,7 +69,11 @@ class CallWatch final : public WaitWatch {
   Status Look() override;
 
  private:
+  /// Who is late; where that is not known now, who was so at the last look.
+  std::string LateNames();
+
   const PeerWatch& peers_;
+  std::vector<int> late_;
   const char* const call_;
   const char* const variable_;
   WaitClock clock_;

@@ -21,7 +21,8 @@ Result<Location> SymmetricMemory::Locate(const void* address, std::uint64_t byte
   MORI_RETURN_IF_ERROR(CheckPe(pe));
   if (std::byte* pointer = heap_->Translate(address, bytes, pe)) return Location{pointer};
   const bool is_remote = (*routes_)[static_cast<std::size_t>(pe)].reach == Reach::kRemote;
-  if (is_remote && heap_->Covers(address, bytes)) return Location{};
+  if (is_remote && (heap_->Covers(address, bytes) || (bytes == 0 && IsEnd(address))))
+    return Location{};
   const auto offset = heap_->OffsetOf(address);
   if (!offset) {
     return Error(ErrorCode::kInvalidArgument, "{} is no symmetric address: the heap is [{}, +{})",
@@ -35,6 +36,10 @@ Result<Location> SymmetricMemory::Locate(const void* address, std::uint64_t byte
   }
   return Error(ErrorCode::kInvalidArgument, "{} bytes at {} leave the heap, [{}, +{})", bytes,
                address, static_cast<const void*>(heap_->base()), FormatByteSize(heap_->bytes()));
+}
+
+bool SymmetricMemory::IsEnd(const void* address) const {
+  return address == heap_->base() + heap_->span_bytes();
 }
 
 Result<RemotePlace> SymmetricMemory::RemoteWord(const void* word, int pe) const {

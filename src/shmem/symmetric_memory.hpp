@@ -54,6 +54,8 @@ class SymmetricMemory {
   bool IsOnePiece(const void* address, std::uint64_t bytes, int pe) const;
 
  private:
+  /// Where a range of no bytes may lie, as elsewhere in the heap.
+  bool IsEnd(const void* address) const;
   static Status Unknown(const void* address, int pe);
 
   const Heap* heap_;

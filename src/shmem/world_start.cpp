@@ -146,6 +146,7 @@ Status World::OpenNetwork(const Deadline& deadline) {
     RemoteParts parts;
     parts.self = rank_;
     parts.n_pes = size_;
+    parts.name = [this](int pe) { return peers_->Names({pe}); };
     parts.may_spin = board_->may_spin();
     parts.on_loss = [this](int pe, const std::string& why) { peers_->NoteLoss({pe, why}); };
     parts.keeps_waiting = [this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); };

@@ -84,6 +84,8 @@ class Channel {
 struct RemoteParts {
   int self = 0;
   int n_pes = 1;
+  /// For sentences: "PE 3 (host node7, process 4711)".
+  std::function<std::string(int pe)> name = [](int pe) { return fmt::format("PE {}", pe); };
   /// Whether a thread that waits may spin first.
   bool may_spin = false;
   /// Called, from any thread, when the network says that a PE is gone; `why` is "its connection

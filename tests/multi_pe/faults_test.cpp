@@ -270,6 +270,7 @@ TEST(Lost, ASignalThatTheLostPeSentBeforeStillCounts) {
     if (pe.rank == 1) {
       AwaitCount(waiting, 1);
       PE_CHECK_EQ(ShmemAtomicSet(signal, std::uint64_t{7}, 0), 0);
+      PE_CHECK_EQ(ShmemQuiet(), 0);
       return;  // exits without finalize
     }
     StumbleAt("wait: before the look for a loss", [] {

@@ -235,11 +235,12 @@ TEST(WrongInit, SizesThatDifferAreNamed) {
   EXPECT_EQ(Failures(outcomes), "");
 }
 
-TEST(WrongInit, PesOfDifferentNodesAreRefusedWithTheReason) {
+TEST(WrongInit, PesOfDifferentNodesNeedANetwork) {
   const auto outcomes = testing::RunProcesses(2, [](const Pe& pe) {
     ::setenv("MORI_NODE_ID", pe.rank == 0 ? "left" : "right", 1);
-    PE_CHECK(pe.TryInit() != 0);
-    PE_CHECK(std::strstr(ShmemLastError(), "no network transport") != nullptr);
+    ::setenv("MORI_SHMEM_TRANSPORT", "p2p", 1);
+    PE_CHECK_EQ(pe.TryInit(), static_cast<int>(ErrorCode::kUnsupported));
+    PE_CHECK(std::strstr(ShmemLastError(), "MORI_SHMEM_TRANSPORT") != nullptr);
   });
   EXPECT_EQ(Failures(outcomes), "");
 }

@@ -465,7 +465,7 @@ void OfiChannel::NoteFailure(Peer& peer, Status failure) {
 
 void OfiChannel::Lose(Peer& peer, const std::string& why) {
   if (peer.is_lost) return;
-  peer.loss = Error(ErrorCode::kPeerLost, "PE {} is lost: {}", peer.pe, why);
+  peer.loss = Error(ErrorCode::kPeerLost, "{} is lost: {}", remote_.name(peer.pe), why);
   if (peer.applied < peer.effect || !peer.operations.empty()) NoteFailure(peer, peer.loss);
   peer.open.reset();
   peer.full.clear();
