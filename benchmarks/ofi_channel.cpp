@@ -43,6 +43,7 @@ struct Options {
   std::string address = "127.0.0.1";
   std::string provider = "tcp;ofi_rxm";
   bool blocks = false;  ///< waits do not spin
+  std::string only;     ///< part of a figure's name and variant: "put_quiet/channel"
   int batches = 7;
   double batch_ms = 60;
 };
@@ -320,6 +321,14 @@ class Initiator {
     other_.Receive(&answer, 1);
   }
 
+  void Measure(std::vector<Candidate> all) {
+    std::erase_if(all, [this](const Candidate& each) {
+      return (each.label.metric + "/" + each.label.variant).find(options_.only) ==
+             std::string::npos;
+    });
+    if (!all.empty()) MeasureInTurns(all, {options_.batches, options_.batch_ms});
+  }
+
   void Latencies() {
     const auto write = [this](Bare& bare) { bare.Write(memory_, 8); };
     const auto read = [this](Bare& bare) { bare.Read(memory_, 8); };
@@ -346,7 +355,7 @@ class Initiator {
       return channel().Fetch(1, ours_->place(), shmem::detail::AtomicOp::kFetchAdd, 8, 1, 0,
                              &found);
     }));
-    MeasureInTurns(all, {options_.batches, options_.batch_ms});
+    Measure(all);
   }
 
   void Rates() {
@@ -380,7 +389,7 @@ class Initiator {
            },
            kPuts});
     }
-    MeasureInTurns(all, {options_.batches, options_.batch_ms});
+    Measure(all);
   }
 
   void Bandwidth(std::size_t bytes) {
@@ -433,7 +442,7 @@ class Initiator {
         RequireDone(channel().Put(1, ours_->place(), memory_, bytes));
       RequireDone(channel().Quiet(1));
     });
-    MeasureInTurns(all, {options_.batches, options_.batch_ms});
+    Measure(all);
   }
 
   const Options& options_;
@@ -451,6 +460,7 @@ int Main(int argc, char** argv) {
   app.add_option("--address", options.address, "that of the interface");
   app.add_option("--provider", options.provider, "of libfabric");
   app.add_flag("--block", options.blocks, "waits do not spin");
+  app.add_option("--only", options.only, "figures with this in metric/variant");
   app.add_option("--batches", options.batches);
   app.add_option("--batch-ms", options.batch_ms);
   CLI11_PARSE(app, argc, argv);

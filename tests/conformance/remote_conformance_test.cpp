@@ -52,10 +52,10 @@ MakeRemoteNetwork Memory(bool reorders, bool keeps_fences = true) {
 /// libfabric over the loopback, where it is: all PEs have endpoints of their own in this process.
 class OverOfi final : public RemoteNetwork {
  public:
-  explicit OverOfi(std::string provider) : provider_(std::move(provider)) {}
+  explicit OverOfi(bool may_spin) : may_spin_(may_spin) {}
   std::unique_ptr<RemoteTransport> Join(RemoteParts parts) override {
     OfiOptions options;
-    options.provider = provider_;
+    parts.may_spin = may_spin_;
     options.addresses = {testing::Loopback()};
     auto made = MakeOfiTransport(options, std::move(parts));
     EXPECT_TRUE(made.ok()) << made.status().message();
@@ -64,11 +64,11 @@ class OverOfi final : public RemoteNetwork {
   void Lose(int) override {}  // its end closes with the transport
 
  private:
-  std::string provider_;
+  bool may_spin_;
 };
 
-MakeRemoteNetwork Ofi(const std::string& provider) {
-  return [=](int) -> std::unique_ptr<RemoteNetwork> { return std::make_unique<OverOfi>(provider); };
+MakeRemoteNetwork Ofi(bool may_spin) {
+  return [=](int) -> std::unique_ptr<RemoteNetwork> { return std::make_unique<OverOfi>(may_spin); };
 }
 Status HasOfi() {
   OfiOptions options;
@@ -84,8 +84,10 @@ struct Implementation {
 void PrintTo(const Implementation& implementation, std::ostream* out) {
   *out << implementation.name;
 }
-const Implementation kImplementations[] = {
-    {"Memory", Memory(false)}, {"ReorderingMemory", Memory(true)}, {"Ofi", Ofi(""), HasOfi}};
+const Implementation kImplementations[] = {{"Memory", Memory(false)},
+                                           {"ReorderingMemory", Memory(true)},
+                                           {"Ofi", Ofi(false), HasOfi},
+                                           {"OfiThatSpins", Ofi(true), HasOfi}};
 
 #define EXPECT_DONE(expression)                             \
   do {                                                      \

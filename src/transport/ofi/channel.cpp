@@ -2,6 +2,8 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstring>
@@ -27,7 +29,9 @@ constexpr std::size_t kMostWaiting = 2;
 /// Writes and reads of one peer that the network has at a time.
 constexpr std::size_t kMostTransfers = 32;
 /// How long a wait spins where it may.
-constexpr auto kSpin = 100us;
+constexpr auto kSpin = 1ms;
+/// How long the server rests while threads that wait do its work.
+constexpr timespec kRest{0, 50'000};
 constexpr auto kAskEvery = 50ms;
 /// While the network takes nothing it is asked again and again.
 constexpr int kStuckPollMs = 1;
@@ -35,7 +39,29 @@ constexpr int kStuckPollMs = 1;
 /// that stands takes what is sent in such amounts, also while the PE is stopped.
 constexpr auto kReconnectLimit = 2s;
 constexpr auto kProbeEvery = 100ms;
+/// How often in a row the server finds nothing before it waits: writes and reads of others go on
+/// within a look, without a sign of it.
+constexpr int kLooks = 8;
 constexpr auto kFarewell = 1s;
+
+/// Counts a thread among those that spin.
+class Spinning {
+ public:
+  Spinning(std::atomic<int>* count, std::atomic<std::uint64_t>* all) : count_(count) {
+    if (count_ == nullptr) return;
+    all->fetch_add(1, std::memory_order_relaxed);
+    count_->fetch_add(1, std::memory_order_relaxed);
+  }
+  Spinning(const Spinning&) = delete;
+  ~Spinning() { End(); }
+  void End() {
+    if (count_ != nullptr) count_->fetch_sub(1, std::memory_order_relaxed);
+    count_ = nullptr;
+  }
+
+ private:
+  std::atomic<int>* count_;
+};
 
 }  // namespace
 
@@ -62,6 +88,10 @@ Status OfiChannel::Start() {
 }
 
 OfiChannel::~OfiChannel() {
+  if (::getpid() != owner_) {  // a forked child has neither the thread nor the connections
+    if (server_.joinable()) server_.detach();
+    return;
+  }
   if (server_.joinable()) {
     const auto is_done = [this] {
       return std::all_of(peers_.begin(), peers_.end(), [](const auto& each) {
@@ -384,6 +414,7 @@ Status OfiChannel::WaitUntil(Peer& peer, Lock& lock, Condition condition) {
   const auto start = Clock::now();
   auto ask_at = start + kAskEvery;
   const auto spin_until = remote_.may_spin ? start + kSpin : start;
+  Spinning spinning(remote_.may_spin ? &spinning_ : nullptr, &spins_);
   for (;;) {
     const std::uint64_t rounds = rounds_.load(std::memory_order_acquire);
     if (condition()) return Status();
@@ -393,6 +424,7 @@ Status OfiChannel::WaitUntil(Peer& peer, Lock& lock, Condition condition) {
     if (now < spin_until) {
       Progress();
     } else {
+      spinning.End();
       std::unique_lock wait(wake_mutex_);
       waiting_.fetch_add(1);
       wake_.wait_until(wait, ask_at, [&] { return rounds_.load() != rounds; });
@@ -550,7 +582,7 @@ void OfiChannel::FinishSend(Message* message, const std::string& error) {
   const Lock lock(to.mutex);
   std::erase_if(to.sent, [message](const auto& each) { return each.get() == message; });
   if (!error.empty()) return Lose(to, error);
-  to.has_taken = true;
+  if (!std::exchange(to.has_taken, true)) has_connected_ = true;
   Send(to, /*is_urgent=*/false);
 }
 
@@ -583,6 +615,7 @@ void OfiChannel::Take(std::span<const std::byte> bytes) {
       return Lose(from, fmt::format("message {} came after {}", header.number, from.received));
     }
     from.applied = std::max(from.applied, header.applied);
+    if (header.number == 1) has_connected_ = true;
   }
   {
     const Regions::Use use(*regions_);
@@ -700,20 +733,29 @@ void OfiChannel::WakeServer() {
   (void)!::write(stop_.get(), &one, sizeof one);
 }
 
+bool OfiChannel::OthersServe(std::uint64_t* spins) const {
+  const std::uint64_t now = spins_.load(std::memory_order_relaxed);
+  return std::exchange(*spins, now) != now || spinning_.load(std::memory_order_relaxed) > 0;
+}
+
 void OfiChannel::Serve() {
+  ::prctl(PR_SET_TIMERSLACK, 1000UL);  // of this thread, in ns: its rests are short
   auto probe_at = Clock::now();
+  std::uint64_t spins = 0;
   while (!is_stopped_) {
+    while (OthersServe(&spins) && !is_stopped_)
+      ::clock_nanosleep(CLOCK_MONOTONIC, 0, &kRest, nullptr);
     bool may_wait = false;
     {
       const std::lock_guard progress(progress_mutex_);
-      while (Drain()) {
-      }
+      for (int empty = 0; empty < kLooks;) empty = Drain() ? 0 : empty + 1;
       may_wait = endpoint_->MayWait();
     }
     LookAfterStuck();
     if (const auto now = Clock::now(); now >= probe_at) {
       probe_at = now + kProbeEvery;
       ProbeSilent();
+      if (has_connected_.exchange(false)) endpoint_->connections().CloseOnExec();
     }
     TellLosses();
     if (!may_wait) continue;

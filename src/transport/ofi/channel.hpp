@@ -186,6 +186,8 @@ class OfiChannel final : public Channel {
 
   void Serve();
   void WakeServer();
+  /// Whether threads that wait have made progress since the last call.
+  bool OthersServe(std::uint64_t* spins) const;
   void LookAfterStuck();
   /// Sends something to each peer that something is expected from: a connection that is gone says
   /// so only to who uses it.
@@ -215,8 +217,12 @@ class OfiChannel final : public Channel {
   std::vector<std::pair<int, std::string>> losses_;  ///< to be told
   std::atomic<bool> has_losses_{false};
 
-  std::atomic<int> stuck_{0};  ///< peers
+  std::atomic<int> spinning_{0};            ///< threads that make progress as they wait
+  std::atomic<std::uint64_t> spins_{0};     ///< waits that have spun
+  std::atomic<int> stuck_{0};               ///< peers
+  std::atomic<bool> has_connected_{false};  ///< since descriptors were looked at
   std::atomic<bool> is_stopped_{false};
+  const pid_t owner_ = ::getpid();
   UniqueFd stop_;
   std::thread server_;
 };

@@ -20,6 +20,7 @@ Status OpenFid(const Library& library, Fid<Object>* to, std::string_view what, C
 Result<std::shared_ptr<Endpoint>> Endpoint::Open(const Library* library, Info info) {
   std::shared_ptr<Endpoint> endpoint(new Endpoint(library, std::move(info)));
   MORI_RETURN_IF_ERROR(endpoint->OpenAll());
+  MORI_RETURN_IF_ERROR(endpoint->ReadName());
   return endpoint;
 }
 
@@ -56,19 +57,24 @@ Status Endpoint::OpenAll() {
                          what("ask for a descriptor to wait on"));
 }
 
-Result<Bytes> Endpoint::Name() const {
-  Bytes name(kMaxNameBytes);
-  std::size_t bytes = name.size();
+Status Endpoint::ReadName() {
+  name_.resize(kMaxNameBytes);
+  std::size_t bytes = name_.size();
   MORI_RETURN_IF_ERROR(
-      library_->Check(::fi_getname(&endpoint_->fid, name.data(), &bytes), "name of an endpoint"));
-  name.resize(std::min(bytes, name.size()));
-  return name;
+      library_->Check(::fi_getname(&endpoint_->fid, name_.data(), &bytes), "name of an endpoint"));
+  name_.resize(std::min(bytes, name_.size()));
+  connections_ = std::make_unique<Connections>(name_);
+  connections_->CloseOnExec();
+  return Status();
 }
 
 Result<fi_addr_t> Endpoint::Insert(ByteView name) {
   fi_addr_t address = FI_ADDR_NOTAVAIL;
   const int inserted = ::fi_av_insert(addresses_.get(), name.data(), 1, &address, 0, nullptr);
-  if (inserted == 1) return address;
+  if (inserted == 1) {
+    connections_->Add(name);
+    return address;
+  }
   return Error(ErrorCode::kInvalidArgument, "libfabric takes no address of {} bytes: {}",
                name.size(), inserted < 0 ? library_->ErrorText(inserted) : "no reason given");
 }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "transport/ofi/connections.hpp"
 #include "transport/ofi/provider.hpp"
 #include "transport/remote.hpp"
 
@@ -44,7 +45,9 @@ class Endpoint {
   const Library& library() const { return *library_; }
 
   /// What others know it by.
-  Result<Bytes> Name() const;
+  const Bytes& name() const { return name_; }
+  /// Those of this endpoint, and to what was inserted.
+  const Connections& connections() const { return *connections_; }
   Result<fi_addr_t> Insert(ByteView name);
   /// `key` is taken where the network leaves the choice.
   Result<Region> Register(void* start, std::uint64_t bytes, std::uint64_t key);
@@ -80,9 +83,12 @@ class Endpoint {
  private:
   Endpoint(const Library* library, Info info) : library_(library), info_(std::move(info)) {}
   Status OpenAll();
+  Status ReadName();
 
   const Library* library_;
   Info info_;
+  Bytes name_;
+  std::unique_ptr<Connections> connections_;  ///< as long as the endpoint
   Fid<fid_fabric> fabric_;
   Fid<fid_domain> domain_;
   Fid<fid_av> addresses_;

@@ -87,7 +87,6 @@ class OfiTransport final : public RemoteTransport {
     transport->self_ = parts.self;
     transport->n_pes_ = parts.n_pes;
     transport->endpoint_ = endpoint;
-    MORI_ASSIGN_OR_RETURN(transport->name_, endpoint->Name());
     // For the token and the keys: who comes later to the same address and port has others.
     std::uint64_t random[2] = {};
     if (::getrandom(random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
@@ -111,8 +110,8 @@ class OfiTransport final : public RemoteTransport {
   }
 
   Bytes Address() const override {
-    return Encode(
-        {self_, token_, ProviderName(endpoint_->info()), FamilyOf(endpoint_->info()), name_});
+    return Encode({self_, token_, ProviderName(endpoint_->info()), FamilyOf(endpoint_->info()),
+                   endpoint_->name()});
   }
 
   Status Connect(std::span<const Bytes> addresses, const Deadline&) override {
@@ -173,7 +172,6 @@ class OfiTransport final : public RemoteTransport {
   std::uint64_t key_mask_ = ~std::uint64_t{0};
   std::atomic<std::uint64_t> next_key_{0};
   std::shared_ptr<Endpoint> endpoint_;
-  Bytes name_;
   std::shared_ptr<Regions> regions_ = std::make_shared<Regions>();
   std::unique_ptr<OfiChannel> channel_;
 };
