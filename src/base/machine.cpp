@@ -7,10 +7,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "base/text.hpp"
 
@@ -95,6 +99,13 @@ Result<std::string> BootId(const std::string& root) {
   std::string id = FirstLine(path);
   if (id.empty()) return Status::FromErrno(errno, "read the boot id of this machine");
   return id;
+}
+
+std::string MachineId(const std::string& root) {
+  std::error_code error;
+  const auto space = std::filesystem::read_symlink(root + "proc/self/ns/net", error);
+  const std::string boot = FirstLine(root + "proc/sys/kernel/random/boot_id");
+  return error || boot.empty() ? "" : fmt::format("{} {}", boot, space.string());
 }
 
 std::string HostName() {

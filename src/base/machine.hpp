@@ -14,6 +14,10 @@ namespace mori::shmem {
 /// @return kSystem if it is there and cannot be read, as without a free descriptor.
 Result<std::string> BootId(const std::string& root = "/");
 
+/// Which processes can share memory with this one, as far as the kernel tells: the boot and the
+/// network namespace. Empty where one of them cannot be read.
+std::string MachineId(const std::string& root = "/");
+
 std::string HostName();
 
 /// CPUs that the calling thread may run on; at least 1.

@@ -1,7 +1,10 @@
 #include "shmem/pe_info.hpp"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
+#include "base/text.hpp"
 #include "heap/heap.hpp"
 
 namespace mori::shmem {
@@ -53,9 +56,26 @@ Status CheckSettings(const std::vector<PeInfo>& pes) {
   return Status();
 }
 
+Status CheckNodes(const std::vector<PeInfo>& pes) {
+  std::map<std::string_view, const PeInfo*> known;  // of a node, one whose machine is known
+  for (const PeInfo& pe : pes) {
+    if (pe.machine.empty()) continue;
+    const PeInfo& first = *known.emplace(pe.node_id, &pe).first->second;
+    if (first.machine == pe.machine) continue;
+    return Error(
+        ErrorCode::kMismatch,
+        "{} and {} have one name of their node, {}, but they are on different machines, or "
+        "in different network namespaces, as separate containers are: give them different "
+        "values of MORI_NODE_ID",
+        NameOf(first), NameOf(pe), Quote(pe.node_id));
+  }
+  return Status();
+}
+
 Bytes EncodePeInfo(const PeInfo& info) {
   ByteWriter writer;
-  writer.Text(info.host).Int(info.process_id).Text(info.node_id).Text(info.device);
+  writer.Text(info.host).Int(info.process_id).Text(info.node_id);
+  writer.Text(info.machine).Text(info.device);
   writer.Int(info.multiprocessors);
   writer.Block(info.cpus);
   writer.Raw(info.token);
@@ -71,6 +91,7 @@ Result<PeInfo> DecodePeInfo(int pe, ByteView bytes) {
   info.host = reader.Text(kMaxText);
   info.process_id = reader.Int<std::uint32_t>();
   info.node_id = reader.Text(kMaxText);
+  info.machine = reader.Text(kMaxText);
   info.device = reader.Text(kMaxText);
   info.multiprocessors = reader.Int<std::uint32_t>();
   const ByteView cpus = reader.Block(kMaxCpuBytes);

@@ -27,12 +27,16 @@ struct PeInfo {
   std::string host;
   std::uint32_t process_id = 0;
   std::string node_id;
+  std::string machine;                ///< as `MachineId()`
   std::string device;                 ///< as `DeviceRuntime::Identity()`
   std::uint32_t multiprocessors = 0;  ///< of the device; 0 for the host
   CpuMask cpus;                       ///< of the thread that ran init
   FdListener::Token token{};
   std::vector<Setting> settings;
 };
+
+/// Whether PEs of one node are on one machine. @return kMismatch with the first two that are not
+Status CheckNodes(const std::vector<PeInfo>& pes);
 
 /// What this PE chose.
 std::vector<Setting> SettingsOf(const Config& config, const DeviceRuntime& runtime);

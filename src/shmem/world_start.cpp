@@ -76,6 +76,7 @@ Status World::Build(const Deadline& deadline) {
   FaultPoint("init: information exchanged");
   LogDebug("init: node {} has PEs {}", pes_[static_cast<std::size_t>(rank_)].node_id,
            PeList(topology_.PesAround(rank_)));
+  MORI_RETURN_IF_ERROR(CheckNodes(pes_));
   MORI_RETURN_IF_ERROR(CheckSettings(pes_));
   routes_ = ChooseRoutes(config_, topology_, rank_);
   MORI_RETURN_IF_ERROR(CheckLinks());
@@ -93,6 +94,7 @@ Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadl
   mine.host = HostName();
   mine.process_id = static_cast<std::uint32_t>(::getpid());
   MORI_ASSIGN_OR_RETURN(mine.node_id, NodeIdOf(config_));
+  mine.machine = MachineId();
   mine.cpus = UsableCpus();
   mine.device = runtime_->Identity();
   if (runtime_->kernels() != nullptr) mine.multiprocessors = runtime_->kernels()->multiprocessors();

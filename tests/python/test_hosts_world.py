@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 from hosts_support import DEADLINE_SECONDS, HostRunner
 from launcher_support import is_gone, lines_by_pe, numbers_in, wait_until
+from pes import REPOSITORY, needs_torch
 from pes import environment as pe_environment
-from pes import needs_torch
 from test_hosts_launchers import mpirun, needs_mpi, torchrun
 
 VARIABLES = {
@@ -157,6 +157,49 @@ except shmem.ShmemError as error:
     says = b"shmem_init: MORI_UNIQUE_ID has served the first initialization, this is number 2: "
     for lines in lines_by_pe(done.stdout).values():
         assert lines[0].startswith(says)
+
+
+def test_hosts_that_have_one_node_name_are_told_on_every_pe(
+    two: HostRunner, tmp_path: pathlib.Path
+) -> None:
+    program = script(tmp_path, "")
+    done = two.run("a:2,b:2", *program, options=["-x", "MORI_NODE_ID=same"], env=VARIABLES)
+    assert done.returncode == 1
+    named = (
+        rb"shmem_init: PE 0 \(host a, process \d+\) and PE 2 \(host b, process \d+\) have one name "
+        rb'of their node, "same", but they are on different machines'
+    )
+    assert len(re.findall(named, done.stderr)) == 4, done.stderr.decode()
+
+
+def test_the_demo_gives_the_same_weights_on_two_hosts_as_on_one(
+    two: HostRunner, tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / "demo.py"
+    path.write_text(f"""
+import hashlib, sys
+sys.path.insert(0, {str(REPOSITORY / "examples")!r})
+import digits_training as demo
+demo.EPOCHS = 20
+train = demo.train_on_all_pes
+
+def shown(*arguments):
+    weights = train(*arguments)
+    print(f"weights {{hashlib.sha256(weights.tobytes()).hexdigest()}}", flush=True)
+    return weights
+
+demo.train_on_all_pes = shown
+demo.main()
+""")
+
+    def weights(done: subprocess.CompletedProcess[bytes]) -> list[bytes]:
+        assert done.returncode == 0, (done.stdout + done.stderr).decode()
+        assert b"to the last bit" in done.stdout
+        return re.findall(rb"weights ([0-9a-f]{64})", done.stdout)
+
+    here = weights(two.mori.run(4, sys.executable, str(path), env=VARIABLES))
+    on_hosts = weights(two.run("a:2,b:2", sys.executable, str(path), env=VARIABLES))
+    assert len(here) == 4 and len({*here, *on_hosts}) == 1 and len(on_hosts) == 4
 
 
 # ---- other launchers

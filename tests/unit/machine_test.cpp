@@ -56,6 +56,16 @@ TEST_F(MachineTest, ABootIdThatCannotBeReadIsAnError) {
   EXPECT_EQ(id.status().code(), ErrorCode::kSystem);
 }
 
+TEST_F(MachineTest, AMachineIsABootAndANetworkNamespace) {
+  Write("proc/sys/kernel/random/boot_id", "boot\n");
+  EXPECT_EQ(MachineId(root_), "");
+  fs::create_directories(root_ + "proc/self/ns");
+  fs::create_symlink("net:[4026531840]", root_ + "proc/self/ns/net");
+  EXPECT_EQ(MachineId(root_), "boot net:[4026531840]");
+  Write("proc/sys/kernel/random/boot_id", "");
+  EXPECT_EQ(MachineId(root_), "");
+}
+
 TEST_F(MachineTest, BootIdOfThisMachineStaysTheSame) {
   const auto first = BootId(), second = BootId();
   ASSERT_TRUE(first.ok() && second.ok());

@@ -13,6 +13,7 @@ PeInfo Sample(int pe) {
   info.host = "node7";
   info.process_id = 4711;
   info.node_id = "boot";
+  info.machine = "boot net:[1]";
   info.device = "0000:01:00.0";
   info.multiprocessors = 132;
   info.cpus = {0xff, 0x03};
@@ -47,6 +48,22 @@ TEST(PeInfo, AMaskOfNoMachineIsRefused) {
   PeInfo info = Sample(1);
   info.cpus.assign(5000, 0xff);
   EXPECT_FALSE(DecodePeInfo(1, EncodePeInfo(info)).ok());
+}
+
+TEST(Nodes, PesOfOneNodeAreOnOneMachine) {
+  std::vector<PeInfo> pes{Sample(0), Sample(1), Sample(2), Sample(3)};
+  EXPECT_TRUE(CheckNodes(pes).ok());
+  pes[1].node_id = "other";
+  pes[1].machine = "boot net:[2]";
+  pes[2].machine = "";  // not known
+  EXPECT_TRUE(CheckNodes(pes).ok());
+  pes[3].machine = "boot net:[2]";
+  const Status status = CheckNodes(pes);
+  EXPECT_EQ(status.code(), ErrorCode::kMismatch);
+  EXPECT_EQ(status.message(),
+            "PE 0 (host node7, process 4711) and PE 3 (host node7, process 4711) have one name of "
+            "their node, \"boot\", but they are on different machines, or in different network "
+            "namespaces, as separate containers are: give them different values of MORI_NODE_ID");
 }
 
 TEST(Settings, WhatWasChosenCountsNotHowItCameAbout) {
