@@ -1,11 +1,12 @@
 """Four PEs train one classifier of handwritten digits, each on its share of the images.
 
-    mori run -n 4 python examples/digits_training.py
+    mori run -n 4 python examples/digits_training.py              # on this machine
+    mori run --hosts a:2,b:2 python examples/digits_training.py   # on two
 
 Every PE (processing element, here a process) computes the gradient over its own images. The sum of
 all gradients is what a single process would compute over all images, so that is what the PEs need,
 after every epoch. They add them up in *symmetric memory*: blocks that each PE has at the same
-offset of its heap, and that the others read and write as if they were their own.
+offset of its heap, and that the others get from and put to by their own address of it.
 
 Any number of PEs works. The program ends with a status other than 0 if a check at its end fails.
 """
@@ -35,39 +36,47 @@ SEED = 0
 class GradientSum:
     """Adds a vector over all PEs, in two steps that share the work.
 
-    First each PE adds up one part of the vector, reading that part from everyone. Then it writes
+    First each PE adds up one part of the vector, getting that part from everyone. Then it puts
     its finished part to everyone. A barrier ends each step: nobody reads what is not there yet.
     """
 
     def __init__(self, length):
         self.me, self.n_pes = shmem.shmem_mype(), shmem.shmem_npes()
         self.seconds = 0.0  # spent here, waiting for other PEs included
-        self.part = np.array_split(np.arange(length), self.n_pes)[self.me]
 
-        # Two blocks, at the same offset of every heap. Then a numpy array over each PE's copy.
-        bytes_needed = length * np.dtype(np.float64).itemsize
-        self.blocks = [shmem.shmem_malloc(bytes_needed) for _ in range(2)]
-        self.gradients, self.sums = (
-            [shmem.shmem_numpy(block, length, np.float64, pe) for pe in range(self.n_pes)]
-            for block in self.blocks
+        # Two blocks, at the same offset of every heap, and a numpy array over this PE's copies.
+        item_bytes = np.dtype(np.float64).itemsize
+        self.blocks = [shmem.shmem_malloc(length * item_bytes) for _ in range(2)]
+        self.gradient, self.sum = (
+            shmem.shmem_numpy(block, length, np.float64) for block in self.blocks
         )
+
+        # This PE's part of both, and room for the part of another PE's gradient.
+        part = np.array_split(np.arange(length), self.n_pes)[self.me]
+        self.part_of_gradient, self.part_of_sum = (
+            block + int(part[0]) * item_bytes if len(part) > 0 else block for block in self.blocks
+        )
+        self.theirs = np.empty(len(part))
 
     def __call__(self, gradient):
         """The sum of every PE's `gradient`, the same bits on each of them."""
         start = time.perf_counter()
 
-        self.gradients[self.me][:] = gradient
+        self.gradient[:] = gradient
         shmem.shmem_barrier_all()  # now all gradients are there
 
         # Always in the order of the PEs: adding floating-point numbers in another order rounds
         # differently.
-        part_sum = sum(theirs[self.part] for theirs in self.gradients)
-        for theirs in self.sums:
-            theirs[self.part] = part_sum
+        part_sum = np.zeros_like(self.theirs)
+        for pe in range(self.n_pes):
+            shmem.shmem_getmem(self.theirs, self.part_of_gradient, None, pe)
+            part_sum += self.theirs
+        for pe in range(self.n_pes):
+            shmem.shmem_putmem(self.part_of_sum, part_sum, None, pe)
         shmem.shmem_barrier_all()  # now all parts of the sum are there
 
         self.seconds += time.perf_counter() - start
-        return self.sums[self.me]
+        return self.sum
 
     def free(self):
         for block in self.blocks:
