@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 readonly SECONDS_EACH=${1:-60}
 readonly BUILD=build/fuzz
-readonly TARGETS=(unique_id frame messages config launch hosts)
+readonly TARGETS=(unique_id frame messages config launch hosts wire)
 
 if [[ ! $SECONDS_EACH =~ ^[1-9][0-9]*$ ]]; then
   echo "usage: tools/fuzz.sh [seconds]" >&2

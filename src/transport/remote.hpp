@@ -1,7 +1,6 @@
 // Seam: memory of PEs that load and store do not reach.
 //
-// Implementations: none yet in this tree but that of the tests, over plain memory; ofi (libfabric)
-// and verbs supply the same.
+// Implementations: ofi (libfabric), and that of the tests over plain memory.
 #pragma once
 
 #include <chrono>
@@ -41,14 +40,19 @@ class Registration {
 /// and has not taken back, and `pe` was connected. Memory on this side need not be registered.
 ///
 /// Order. Without a fence, what is posted to one PE becomes visible there in any order, except that
-/// a signal follows its put. Words are written whole: no reader sees half of one that is aligned to
-/// its size. Atomics of all PEs on one word, and those of the owner's own CPU, are single copies.
+/// a signal follows its put. A put or get of up to `kWholeBytes` moves words whole: no reader sees
+/// half of one that is aligned to its size at both ends. Of more, half a word may be seen until a
+/// signal, a word after a fence, or a quiet says that it is there. Atomics of all PEs on one word,
+/// and those of the owner's own CPU, are single copies.
 ///
 /// Errors of every call: kPeerLost if the PE, or one that the wait depends on, is lost; what
 /// `RemoteParts::keeps_waiting` ended a wait with. An operation that failed after it was posted is
-/// told by the next `Quiet()`, once. After an error of a PE others are served as before.
+/// told by the next `Quiet()`, once. After an error of a PE others are served as before. After one
+/// of a get, its target may change as long as the transport lives.
 class Channel {
  public:
+  static constexpr std::uint64_t kWholeBytes = 2048;
+
   virtual ~Channel() = default;
 
   /// On return the source may be changed; visible after `Quiet()`.
@@ -76,7 +80,7 @@ class Channel {
   virtual Status Fence() = 0;
   /// Returns once everything before is done and visible: puts and atomics there, gets here.
   virtual Status Quiet() = 0;
-  /// The same for what went to one PE.
+  /// The same for what went to one PE; an error as long as that is lost.
   virtual Status Quiet(int pe) = 0;
 };
 
@@ -107,7 +111,8 @@ class RemoteTransport {
   /// What others connect to, opaque to all but this transport; at most 256 bytes.
   virtual Bytes Address() const = 0;
   /// Takes the others' addresses, by PE; empty for those that are reached another way, and may hold
-  /// this PE's own. Local: the network itself may connect as late as the first operation.
+  /// this PE's own. Local: the network itself may connect as late as the first operation. PEs that
+  /// are to reach each other both call it; operations of one wait for the other.
   /// @return kInvalidArgument for an address that is none of this transport's
   virtual Status Connect(std::span<const Bytes> addresses, const Deadline& deadline) = 0;
 

@@ -491,24 +491,30 @@ TEST_P(RemoteSuite, ALockOfCompareAndSwapExcludes) {
 
 TEST_P(RemoteSuite, NoReaderSeesHalfOfAWord) {
   RemotePes pes = Make(2);
-  std::atomic<bool> is_done{false};
-  InThreads(2, [&](int side) {
-    if (side == 0) {
-      for (int i = 0; i < 2000; ++i) {
-        const std::uint64_t value = i % 2 == 0 ? ~std::uint64_t{0} : 0;
-        EXPECT_DONE(pes[0].channel().Put(1, pes[1].place(8), &value, 8));
-        if (i % 50 == 0) EXPECT_DONE(pes[0].channel().Quiet());
+  for (const std::size_t words : {std::size_t{1}, std::size_t{3}, Channel::kWholeBytes / 8}) {
+    const std::vector<std::uint64_t> sources[] = {std::vector<std::uint64_t>(words),
+                                                  std::vector<std::uint64_t>(words, ~0ull)};
+    std::atomic<bool> is_done{false};
+    InThreads(2, [&](int side) {
+      if (side == 0) {
+        for (int i = 0; i < 1000; ++i) {
+          const auto& source = sources[i % 2];
+          EXPECT_DONE(pes[0].channel().Put(1, pes[1].place(8), source.data(), words * 8));
+          if (i % 50 == 0) EXPECT_DONE(pes[0].channel().Quiet());
+        }
+        EXPECT_DONE(pes[0].channel().Quiet());
+        is_done = true;
+        return;
       }
-      EXPECT_DONE(pes[0].channel().Quiet());
-      is_done = true;
-      return;
-    }
-    while (!is_done) {
-      const std::uint64_t seen = pes[1].word<std::uint64_t>(8).load(std::memory_order_relaxed);
-      ASSERT_TRUE(seen == 0 || seen == ~std::uint64_t{0}) << std::hex << seen;
-      std::this_thread::yield();
-    }
-  });
+      while (!is_done) {
+        for (std::size_t i = 1; i <= words; ++i) {
+          const std::uint64_t seen = pes[1].word<std::uint64_t>(i * 8).load();
+          ASSERT_TRUE(seen == 0 || seen == ~std::uint64_t{0}) << std::hex << seen;
+        }
+        std::this_thread::yield();
+      }
+    });
+  }
 }
 
 // ---- order

@@ -21,6 +21,7 @@ using namespace std::chrono_literals;
 
 /// Puts and gets up to here travel in messages.
 constexpr std::uint64_t kSmallBytes = kMaxRecordData;
+static_assert(kSmallBytes >= Channel::kWholeBytes, "writes of the network may tear words");
 /// Receives that are posted at a time: of all peers together.
 constexpr std::size_t kReceives = 64;
 /// Messages to one peer that the network has at a time, and those that wait for it.

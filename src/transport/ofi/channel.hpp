@@ -73,11 +73,11 @@ class OfiChannel final : public Channel {
     int pe = -1;
   };
 
-  struct alignas(64) Message : Request {
+  struct Message : Request {
     explicit Message(Kind its_kind) : Request(its_kind) {}
     std::uint64_t number = 0;
     bool has_effect = false;  ///< its sender waits to hear that it is carried out
-    std::byte bytes[kMessageBytes];
+    alignas(64) std::byte bytes[kMessageBytes];  ///< aligned: words in it stay whole
     MessageWriter writer{bytes};
   };
 
