@@ -253,9 +253,9 @@ std::optional<std::string> Board::ReasonOf(int pe) const {
   return std::nullopt;
 }
 
-const std::uint32_t* Board::first_lost_word() const {
+std::shared_ptr<const std::uint32_t> Board::first_lost_word() const {
   static_assert(sizeof(shared_->first_lost) == sizeof(std::uint32_t));
-  return reinterpret_cast<const std::uint32_t*>(&shared_->first_lost);
+  return {range_, reinterpret_cast<const std::uint32_t*>(&shared_->first_lost)};
 }
 
 Status Board::LostStatus() const {

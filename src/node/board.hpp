@@ -81,8 +81,9 @@ class Board {
   /// Why PE `pe` of the world is lost, as a PE of the node has told with its mark. Whoever sees the
   /// mark finds the reason, if it came with one. Thread-safe.
   std::optional<std::string> ReasonOf(int pe) const;
-  /// The word behind it: 0, or 1 + that PE. For kernels to look at, as long as the board lives.
-  const std::uint32_t* first_lost_word() const;
+  /// The word behind it: 0, or 1 + that PE. For kernels to look at. Its memory stays as long as the
+  /// pointer, though the board ends.
+  std::shared_ptr<const std::uint32_t> first_lost_word() const;
 
   /// PEs of the node, by index, that have not come to the agreement in which this PE sleeps; none
   /// while it sleeps in none. A PE that came a moment ago may be among them. Thread-safe.

@@ -33,9 +33,9 @@ device::FaultRecord ReadWhole(const device::FaultRecord& record) {
 
 }  // namespace
 
-Result<std::unique_ptr<DeviceState>> DeviceState::Create(const SpaceParts& parts, const Heap& heap,
-                                                         const std::uint32_t* first_lost,
-                                                         const Deadline& deadline) {
+Result<std::unique_ptr<DeviceState>> DeviceState::Create(
+    const SpaceParts& parts, const Heap& heap, std::shared_ptr<const std::uint32_t> first_lost,
+    const Deadline& deadline) {
   const auto n_pes = static_cast<std::uint64_t>(parts.world_size);
   if (n_pes > device::kMaxKernelPes) {
     return Error(ErrorCode::kUnsupported,
@@ -98,10 +98,10 @@ Status DeviceState::FillTables(const SpaceParts& parts, const Heap& heap) {
   return Status();
 }
 
-void DeviceState::WatchLost(const std::uint32_t* first_lost) {
-  // The board's, which the kernels only read.
-  const std::shared_ptr<void> word(std::shared_ptr<void>(), const_cast<std::uint32_t*>(first_lost));
-  auto mapped = device_->MapHost(word, sizeof *first_lost);
+void DeviceState::WatchLost(const std::shared_ptr<const std::uint32_t>& first_lost) {
+  // The board's, which the kernels only read, be they later than the board.
+  auto mapped =
+      device_->MapHost(std::const_pointer_cast<std::uint32_t>(first_lost), sizeof *first_lost);
   if (mapped.ok()) {
     first_lost_ = std::move(*mapped);
     context_.first_lost = static_cast<const device::u32*>(first_lost_.get());

@@ -19,9 +19,9 @@ class DeviceState {
  public:
   /// Collective. `first_lost` is the host's mark of lost PEs, for waiting kernels to look at.
   /// @return kUnsupported for more PEs than kernels can synchronise
-  static Result<std::unique_ptr<DeviceState>> Create(const SpaceParts& parts, const Heap& heap,
-                                                     const std::uint32_t* first_lost,
-                                                     const Deadline& deadline);
+  static Result<std::unique_ptr<DeviceState>> Create(
+      const SpaceParts& parts, const Heap& heap, std::shared_ptr<const std::uint32_t> first_lost,
+      const Deadline& deadline);
   ~DeviceState();
   DeviceState(const DeviceState&) = delete;
   DeviceState& operator=(const DeviceState&) = delete;
@@ -47,7 +47,7 @@ class DeviceState {
       : runtime_(runtime), device_(runtime->kernels()), space_(std::move(space)) {}
 
   Status FillTables(const SpaceParts& parts, const Heap& heap);
-  void WatchLost(const std::uint32_t* first_lost);
+  void WatchLost(const std::shared_ptr<const std::uint32_t>& first_lost);
   void WatchFaults();
   Status PublishTo(const Result<DeviceKernels::Symbol>& symbol) const;
 

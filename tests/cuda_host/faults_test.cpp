@@ -7,12 +7,6 @@
 #include "cuda_host/cuda_pe.hpp"
 #include "mori/shmem/device/context.hpp"
 
-extern "C" {
-int cuModuleGetGlobal_v2(std::uint64_t* address, std::size_t* bytes, void* module,
-                         const char* name);
-int cuModuleLoadData(void** module, const void* image);
-}
-
 namespace mori::shmem {
 namespace {
 
@@ -25,13 +19,7 @@ using testing::Pe;
 
 /// Where kernels of this PE write.
 device::Faults* FaultsOfPe() {
-  void* module = nullptr;
-  PE_CHECK_EQ(cuModuleLoadData(&module, "image"), 0);
-  PE_CHECK_EQ(ShmemModuleInit(module), 0);
-  std::uint64_t address = 0;
-  std::size_t bytes = 0;
-  PE_CHECK_EQ(cuModuleGetGlobal_v2(&address, &bytes, module, "globalGpuStates"), 0);
-  auto* faults = reinterpret_cast<device::DeviceContext*>(address)->faults;
+  device::Faults* faults = testing::StateOfPe()->faults;
   PE_CHECK(faults != nullptr);
   return faults;
 }

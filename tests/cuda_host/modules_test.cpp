@@ -6,33 +6,16 @@
 #include "mori/shmem/device/context.hpp"
 #include "mori/shmem/shmem.hpp"
 
-extern "C" {
-int cuModuleLoadData(void** module, const void* image);
-int cuModuleGetGlobal_v2(std::uint64_t* address, std::size_t* bytes, void* module,
-                         const char* name);
-}
-
 namespace mori::shmem {
 namespace {
 
 using device::DeviceContext;
 using testing::CudaOptions;
 using testing::Failures;
+using testing::LoadModule;
+using testing::Module;
 using testing::Pe;
 
-struct Module {
-  void* handle = nullptr;
-  DeviceContext* state = nullptr;
-};
-Module LoadModule() {
-  Module module;
-  PE_CHECK_EQ(cuModuleLoadData(&module.handle, "image"), 0);
-  std::uint64_t address = 0;
-  std::size_t bytes = 0;
-  PE_CHECK_EQ(cuModuleGetGlobal_v2(&address, &bytes, module.handle, "globalGpuStates"), 0);
-  module.state = reinterpret_cast<DeviceContext*>(address);
-  return module;
-}
 void ExpectRefused(const Module& module, const char* sentence) {
   const DeviceContext before = *module.state;
   PE_CHECK_EQ(ShmemModuleInit(module.handle), static_cast<int>(ErrorCode::kMismatch));

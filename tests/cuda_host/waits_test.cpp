@@ -130,10 +130,12 @@ TEST(CudaHostWaits, FinalizeGivesUpADeviceThatDoesNotEnd) {
                     void* stream = fake_cuda::MakeStream();
                     fake_cuda::Block(stream);
                     fake_cuda::Post(stream);
+                    const volatile device::u32* first_lost = testing::StateOfPe()->first_lost;
                     const auto mapped = fake_cuda::MappedBytes();
                     PE_CHECK_EQ(ShmemFinalize(), static_cast<int>(ErrorCode::kTimeout));
                     PE_CHECK(!ShmemInitialized());
                     PE_CHECK_EQ(fake_cuda::MappedBytes(), mapped);
+                    PE_CHECK_EQ(*first_lost, 0u);  // as a late kernel looks
                   },
                   options)),
               "")
