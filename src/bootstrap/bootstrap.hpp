@@ -153,6 +153,10 @@ class Bootstrap {
 
   /// Tells all ranks that this one gives up and why; their calls fail with that text. Local.
   virtual void Abort(const Status& why) = 0;
+  /// Tells all ranks, the one that it is about among them, that `rank` is lost: who uses another
+  /// network may see that sooner. Does nothing for a rank that is known to be lost, or out of
+  /// range. Local, thread-safe.
+  virtual void Accuse(int rank, const std::string& reason) = 0;
 
   /// The first loss known so far, as an error; success while all are there. Local, thread-safe,
   /// cheap.

@@ -98,6 +98,10 @@ void InProcessBootstrap::Abort(const Status& why) {
   hub_->Lose(rank(), fmt::format("it gave up: {}", why.message()));
 }
 
+void InProcessBootstrap::Accuse(int rank, const std::string& reason) {
+  if (rank >= 0 && rank < size()) hub_->Lose(rank, reason);
+}
+
 void InProcessBootstrap::Observe(Observer observer) { hub_->Observe(rank(), std::move(observer)); }
 
 void InProcessBootstrap::Leave() {

@@ -18,6 +18,7 @@ class InProcessBootstrap final : public Bootstrap {
   ~InProcessBootstrap() override;
 
   void Abort(const Status& why) override;
+  void Accuse(int rank, const std::string& reason) override;
   void Observe(Observer observer) override;
   void Leave() override;
 

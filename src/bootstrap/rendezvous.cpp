@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -54,15 +55,18 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Open(
   rendezvous.addresses = acceptor.addresses();
   auto wake = UniqueFd::KeptFromChildren([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!wake.valid()) return Status::FromErrno(errno, "make an event descriptor");
-  return std::unique_ptr<RendezvousServer>(
-      new RendezvousServer(std::move(acceptor), rendezvous, std::move(wake), lifetime));
+  auto speakers = UniqueFd::KeptFromChildren([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+  if (!speakers.valid()) return Status::FromErrno(errno, "make a descriptor that waits for ranks");
+  return std::unique_ptr<RendezvousServer>(new RendezvousServer(
+      std::move(acceptor), rendezvous, std::move(wake), std::move(speakers), lifetime));
 }
 
 RendezvousServer::RendezvousServer(Acceptor acceptor, const Rendezvous& rendezvous, UniqueFd wake,
-                                   std::chrono::milliseconds lifetime)
+                                   UniqueFd speakers, std::chrono::milliseconds lifetime)
     : acceptor_(std::move(acceptor)),
       id_(EncodeUniqueId(rendezvous)),
       wake_(std::move(wake)),
+      speakers_(std::move(speakers)),
       unused_until_(Deadline::After(lifetime)) {}
 
 Status RendezvousServer::Begin() {
@@ -110,17 +114,14 @@ void RendezvousServer::AwaitLastWord(std::chrono::milliseconds limit) {
 
 Status RendezvousServer::MeetAndWelcome() {
   while (!AllConnected()) {
-    std::vector<int> watched{wake_.get()};
-    for (const auto& [rank, arrived] : arrived_) {
-      if (!arrived.connected && !arrived.failed) watched.push_back(arrived.connection.fd());
-    }
-    MORI_ASSIGN_OR_RETURN(Acceptor::Event event, acceptor_.Wait(watched, NextGiveUp()));
+    MORI_ASSIGN_OR_RETURN(Acceptor::Event event,
+                          acceptor_.Wait({wake_.get(), speakers_.get()}, NextGiveUp()));
     if (stopping_.load(std::memory_order_acquire)) {
       return Error(ErrorCode::kPeerLost, "the process that made the unique id is ending");
     }
     // The caller first: should one of the others be lost, it is to be told too.
     if (event.caller) MORI_RETURN_IF_ERROR(Admit(std::move(*event.caller)));
-    for (const int fd : event.readable) MORI_RETURN_IF_ERROR(HearFrom(fd));
+    MORI_RETURN_IF_ERROR(HearThem());
     if (!NextGiveUp().Expired()) continue;
     if (suspicion_) return suspicion_->told;
     if (size_ > 0) return MissingRanks();
@@ -142,9 +143,8 @@ Status RendezvousServer::Admit(Acceptor::Caller caller) {
     return Status();  // about to stop
   Hello hello = std::move(*decoded);
   const Status check = CheckHello(hello);
-  const auto give_up_at =
-      std::chrono::steady_clock::now() +
-      std::min(hello.budget - hello.waited, std::chrono::milliseconds(kLinger) * 288);
+  first_give_up_ = first_give_up_.AtMost(
+      std::min(hello.budget - hello.waited, std::chrono::milliseconds(kLinger) * 288));
   const int key = arrived_.contains(hello.rank)
                       ? -1
                       : hello.rank;  // a second one of a rank must hear of it too
@@ -153,10 +153,12 @@ Status RendezvousServer::Admit(Acceptor::Caller caller) {
     budget_ = hello.budget;
   }
   budget_ = std::min(budget_, hello.budget);
-  const auto [arrived, added] = arrived_.insert_or_assign(
-      key, Arrived{std::move(caller.connection), std::move(hello), give_up_at});
+  const auto [entry, added] =
+      arrived_.insert_or_assign(key, Arrived{std::move(caller.connection), std::move(hello)});
   MORI_RETURN_IF_ERROR(check);
-  MORI_RETURN_IF_ERROR(HearOut(&arrived->second));
+  Arrived& arrived = entry->second;
+  MORI_RETURN_IF_ERROR(HearOut(&arrived));
+  if (!arrived.failed) MORI_RETURN_IF_ERROR(Listen(key, arrived));
   return static_cast<int>(arrived_.size()) == size_ ? WelcomeAll() : Status();
 }
 
@@ -194,14 +196,32 @@ Status RendezvousServer::CheckHello(const Hello& hello) const {
   return Status();
 }
 
-Status RendezvousServer::HearFrom(int fd) {
-  const auto found = std::find_if(arrived_.begin(), arrived_.end(), [&](const auto& entry) {
-    return entry.second.connection.fd() == fd;
-  });
-  if (found == arrived_.end()) return Status();  // the wake-up descriptor
+Status RendezvousServer::Listen(int rank, const Arrived& arrived) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = static_cast<std::uint32_t>(rank);
+  if (::epoll_ctl(speakers_.get(), EPOLL_CTL_ADD, arrived.connection.fd(), &event) == 0)
+    return Status();
+  return Status::FromErrno(errno, fmt::format("wait for what rank {} says", rank));
+}
+
+Status RendezvousServer::HearThem() {
+  constexpr int kAtATime = 256;
+  epoll_event events[kAtATime];
+  const int ready = ::epoll_wait(speakers_.get(), events, kAtATime, 0);
+  for (int i = 0; i < ready; ++i)
+    MORI_RETURN_IF_ERROR(HearFrom(static_cast<int>(events[i].data.u32)));
+  return Status();
+}
+
+Status RendezvousServer::HearFrom(int rank) {
+  const auto found = arrived_.find(rank);
+  if (found == arrived_.end()) return Status();
   Arrived& arrived = found->second;
   const Status read = arrived.connection.ReadSome();
   MORI_RETURN_IF_ERROR(HearOut(&arrived));
+  if (arrived.connected || arrived.failed)
+    ::epoll_ctl(speakers_.get(), EPOLL_CTL_DEL, arrived.connection.fd(), nullptr);
   if (read.ok() || arrived.connected || arrived.failed) return Status();
   Status lost = Error(ErrorCode::kPeerLost, "{} was lost during init: {}", Describe(arrived.hello),
                       read.message());
@@ -216,6 +236,7 @@ Status RendezvousServer::HearOut(Arrived* arrived) {
     if (frame.ok() && !frame->has_value()) return Status();
     if (frame.ok() && (*frame)->type == FrameType::kBye && welcomed_) {
       arrived->connected = true;
+      ++connected_;
     } else if (frame.ok() && (*frame)->type == FrameType::kAbort) {
       arrived->failed = true;
       return Weigh(*arrived, DecodeFailure((*frame)->payload));
@@ -290,10 +311,7 @@ Deadline RendezvousServer::NextGiveUp() const {
   if (suspicion_) return suspicion_->until;
   if (welcomed_) return Deadline::Never();
   if (size_ == 0) return unused_until_;
-  auto first = std::chrono::steady_clock::time_point::max();
-  for (const auto& [rank, arrived] : arrived_) first = std::min(first, arrived.give_up_at);
-  if (first == std::chrono::steady_clock::time_point::max()) return Deadline::Never();
-  return Deadline::After(first - std::chrono::steady_clock::now());
+  return first_give_up_;
 }
 
 void RendezvousServer::TellAll(const Status& failure) {
@@ -331,9 +349,7 @@ void RendezvousServer::TellLatecomers(const Status& failure) {
 }
 
 bool RendezvousServer::AllConnected() const {
-  return welcomed_ && !suspicion_ &&
-         std::all_of(arrived_.begin(), arrived_.end(),
-                     [](const auto& entry) { return entry.second.connected; });
+  return welcomed_ && !suspicion_ && connected_ == size_;
 }
 
 RendezvousService& RendezvousService::Instance() {

@@ -55,7 +55,6 @@ class RendezvousServer {
   struct Arrived {
     Connection connection;
     Hello hello;
-    std::chrono::steady_clock::time_point give_up_at;
     bool connected = false;  ///< has said that its place in the tree is taken
     bool failed = false;     ///< has said why it fails, and waits to be told the cause
   };
@@ -63,14 +62,18 @@ class RendezvousServer {
   enum class Use { kNone, kByRanks, kClaimed };
 
   RendezvousServer(Acceptor acceptor, const Rendezvous& rendezvous, UniqueFd wake,
-                   std::chrono::milliseconds lifetime);
+                   UniqueFd speakers, std::chrono::milliseconds lifetime);
 
   void Serve();
   /// Until all are connected, or told of a failure.
   Status MeetAndWelcome();
   Status Admit(Acceptor::Caller caller);
   Status CheckHello(const Hello& hello) const;
-  Status HearFrom(int fd);
+  /// Waits for what a rank says from now on.
+  Status Listen(int rank, const Arrived& arrived);
+  /// Those who say something now. What one of them costs does not depend on how many have come.
+  Status HearThem();
+  Status HearFrom(int rank);
   /// All that a rank has sent so far.
   Status HearOut(Arrived* arrived);
   /// What a rank says of its failure: the failure of all, unless another's fault may show soon.
@@ -95,9 +98,12 @@ class RendezvousServer {
   Acceptor acceptor_;
   UniqueId id_;
   UniqueFd wake_;
+  UniqueFd speakers_;  ///< epoll over those who have come and are not connected yet
   const Deadline unused_until_;
   std::atomic<Use> use_{Use::kNone};  ///< decided once: by the first rank, or by who claims it
   std::map<int, Arrived> arrived_;
+  int connected_ = 0;  ///< of them
+  Deadline first_give_up_ = Deadline::Never();
   std::chrono::milliseconds budget_{300'000};
   int size_ = 0;          ///< 0 until the first rank says it
   std::size_t gone_ = 0;  ///< ranks that came and were lost: nobody is left to tell

@@ -247,7 +247,8 @@ void SocketBootstrap::NoteLoss(Loss loss, const Link* heard_from) {
   const Bytes news =
       ByteWriter().Int(static_cast<std::int32_t>(loss.rank)).Text(loss.reason).Take();
   for (Link* link : Links()) {
-    if (link != heard_from && link->rank != loss.rank) Send(link, FrameType::kLost, 0, news);
+    // The lost one too: it may be there, and not know that it is lost to others.
+    if (link != heard_from) Send(link, FrameType::kLost, 0, news);
   }
   if (observer_) observer_(loss);  // hears of it before a call fails with it
   {
@@ -438,6 +439,11 @@ void SocketBootstrap::PassOnMissing(const Question& question, const Marks& missi
 
 void SocketBootstrap::Abort(const Status& why) {
   NoteLoss({rank(), ("it gave up: " + why.message()).substr(0, kMaxReason)}, nullptr);
+}
+
+void SocketBootstrap::Accuse(int rank, const std::string& reason) {
+  if (rank < 0 || rank >= size()) return;
+  NoteLoss({rank, reason.substr(0, kMaxReason)}, nullptr);
 }
 
 void SocketBootstrap::Observe(Observer observer) {

@@ -42,6 +42,7 @@ class SocketBootstrap final : public Bootstrap {
   ~SocketBootstrap() override;
 
   void Abort(const Status& why) override;
+  void Accuse(int rank, const std::string& reason) override;
   void Observe(Observer observer) override;
   void Leave() override;
 

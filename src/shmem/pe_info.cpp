@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string_view>
 
+#include "base/sodium.hpp"
 #include "base/text.hpp"
 #include "heap/heap.hpp"
 
@@ -15,6 +17,31 @@ constexpr std::size_t kMaxText = 1024;
 constexpr std::size_t kMaxCpuBytes = 4096;
 
 std::string OnOrOff(bool on) { return on ? "1" : "0"; }
+
+std::string_view AsText(ByteView bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Status Malformed(int pe) {
+  return Error(ErrorCode::kMismatch, "what PE {} says of itself is malformed", pe);
+}
+
+Bytes EncodeSettings(const std::vector<Setting>& settings) {
+  ByteWriter writer;
+  for (const Setting& one : settings) writer.Text(one.name).Text(one.value).Text(one.note);
+  return writer.Take();
+}
+
+std::optional<std::vector<Setting>> DecodeSettings(ByteView bytes) {
+  std::vector<Setting> settings;
+  ByteReader reader(bytes);
+  while (reader.ok() && !reader.AtEnd()) {
+    std::string name = reader.Text(kMaxText);
+    std::string value = reader.Text(kMaxText);
+    settings.push_back({std::move(name), std::move(value), reader.Text(kMaxText)});
+  }
+  return reader.ok() ? std::optional(std::move(settings)) : std::nullopt;
+}
 
 }  // namespace
 
@@ -34,23 +61,24 @@ std::vector<Setting> SettingsOf(const Config& config, const DeviceRuntime& runti
           {"MORI_DISABLE_P2P", OnOrOff(config.disable_p2p), ""}};
 }
 
-Status CheckSettings(const std::vector<PeInfo>& pes) {
+Status CheckSettings(const std::vector<std::vector<Setting>>& settings) {
   const auto shown = [](const Setting& setting) {
     return setting.note.empty() ? setting.value
                                 : fmt::format("{} ({})", setting.value, setting.note);
   };
-  const auto& first = pes[0].settings;
-  for (const PeInfo& other : pes) {
-    for (std::size_t i = 0; i < std::min(first.size(), other.settings.size()); ++i) {
-      const Setting& theirs = other.settings[i];
+  const auto& first = settings[0];
+  for (std::size_t pe = 1; pe < settings.size(); ++pe) {
+    const auto& other = settings[pe];
+    for (std::size_t i = 0; i < std::min(first.size(), other.size()); ++i) {
+      const Setting& theirs = other[i];
       if (first[i].name == theirs.name && first[i].value == theirs.value) continue;
       return Error(ErrorCode::kMismatch,
                    "{} must be the same on all PEs: PE 0 has {}, PE {} has {}", first[i].name,
-                   shown(first[i]), other.pe, shown(theirs));
+                   shown(first[i]), pe, shown(theirs));
     }
-    if (other.settings.size() != first.size()) {
+    if (other.size() != first.size()) {
       return Error(ErrorCode::kMismatch, "PE 0 has {} settings that must be alike, PE {} has {}",
-                   first.size(), other.pe, other.settings.size());
+                   first.size(), pe, other.size());
     }
   }
   return Status();
@@ -72,39 +100,56 @@ Status CheckNodes(const std::vector<PeInfo>& pes) {
   return Status();
 }
 
+SettingsDigest DigestOf(const std::vector<Setting>& settings) {
+  ByteWriter writer;
+  for (const Setting& one : settings) writer.Text(one.name).Text(one.value);
+  InitSodium();
+  SettingsDigest digest;
+  crypto_generichash(digest.data(), digest.size(), writer.bytes().data(), writer.bytes().size(),
+                     nullptr, 0);
+  return digest;
+}
+
+Status AgreeOnSettings(const std::vector<PeInfo>& pes, const std::vector<Setting>& mine,
+                       Bootstrap* bootstrap, const Deadline& deadline) {
+  const auto is_first = [&](const PeInfo& info) { return info.settings == pes[0].settings; };
+  if (std::ranges::all_of(pes, is_first)) return Status();
+  MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap->AllGather(EncodeSettings(mine), deadline));
+  std::vector<std::vector<Setting>> settings;
+  for (std::size_t pe = 0; pe < messages.size(); ++pe) {
+    auto theirs = DecodeSettings(messages[pe]);
+    if (!theirs) return Malformed(static_cast<int>(pe));
+    settings.push_back(std::move(*theirs));
+  }
+  MORI_RETURN_IF_ERROR(CheckSettings(settings));
+  return Error(ErrorCode::kMismatch, "PEs have different digests of the same settings");
+}
+
 Bytes EncodePeInfo(const PeInfo& info) {
   ByteWriter writer;
-  writer.Text(info.host).Int(info.process_id).Text(info.node_id);
+  writer.Int(info.process_id).Text(info.host).Text(info.node_id);
   writer.Text(info.machine).Text(info.device);
   writer.Int(info.multiprocessors);
   writer.Block(info.cpus);
-  writer.Raw(info.token);
-  writer.Int(static_cast<std::uint32_t>(info.settings.size()));
-  for (const Setting& one : info.settings) writer.Text(one.name).Text(one.value).Text(one.note);
-  return writer.Take();
+  return writer.Raw(info.token).Raw(info.settings).Take();
 }
 
-Result<PeInfo> DecodePeInfo(int pe, ByteView bytes) {
+Result<PeInfo> DecodePeInfo(int pe, ByteView bytes, TextPool* texts) {
   ByteReader reader(bytes);
+  const auto text = [&] { return texts->Keep(AsText(reader.Block(kMaxText))); };
   PeInfo info;
   info.pe = pe;
-  info.host = reader.Text(kMaxText);
   info.process_id = reader.Int<std::uint32_t>();
-  info.node_id = reader.Text(kMaxText);
-  info.machine = reader.Text(kMaxText);
-  info.device = reader.Text(kMaxText);
+  info.host = text();
+  info.node_id = text();
+  info.machine = text();
+  info.device = text();
   info.multiprocessors = reader.Int<std::uint32_t>();
-  const ByteView cpus = reader.Block(kMaxCpuBytes);
-  info.cpus.assign(cpus.begin(), cpus.end());
+  const std::string_view cpus = texts->Keep(AsText(reader.Block(kMaxCpuBytes)));
+  info.cpus = {reinterpret_cast<const std::uint8_t*>(cpus.data()), cpus.size()};
   std::ranges::copy(reader.Raw(info.token.size()), info.token.begin());
-  const auto count = reader.Int<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
-    std::string name = reader.Text(kMaxText);
-    std::string value = reader.Text(kMaxText);
-    info.settings.push_back({std::move(name), std::move(value), reader.Text(kMaxText)});
-  }
-  if (!reader.AtEnd())
-    return Error(ErrorCode::kMismatch, "what PE {} says of itself is malformed", pe);
+  std::ranges::copy(reader.Raw(info.settings.size()), info.settings.begin());
+  if (!reader.AtEnd()) return Malformed(pe);
   return info;
 }
 

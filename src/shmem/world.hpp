@@ -128,6 +128,7 @@ class World {
   std::unique_ptr<DeviceRuntime> host_runtime_ =
       MakeHostRuntime();  ///< of what PEs of a node share besides their heaps
   std::unique_ptr<Bootstrap> bootstrap_;
+  TextPool texts_;
   std::vector<PeInfo> pes_;
   Topology topology_;
   std::vector<Route> routes_;

@@ -77,7 +77,8 @@ Status World::Build(const Deadline& deadline) {
   LogDebug("init: node {} has PEs {}", pes_[static_cast<std::size_t>(rank_)].node_id,
            PeList(topology_.PesAround(rank_)));
   MORI_RETURN_IF_ERROR(CheckNodes(pes_));
-  MORI_RETURN_IF_ERROR(CheckSettings(pes_));
+  MORI_RETURN_IF_ERROR(
+      AgreeOnSettings(pes_, SettingsOf(config_, *runtime_), bootstrap_.get(), deadline));
   routes_ = ChooseRoutes(config_, topology_, rank_);
   MORI_RETURN_IF_ERROR(CheckLinks());
   MORI_RETURN_IF_ERROR(ShareNode(std::move(listener), deadline));
@@ -90,23 +91,29 @@ Status World::Build(const Deadline& deadline) {
 }
 
 Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadline) {
+  MORI_ASSIGN_OR_RETURN(const std::string node_id, NodeIdOf(config_));
+  const std::string host = HostName();
+  const std::string machine = MachineId();
+  const std::string device = runtime_->Identity();
+  const CpuMask cpus = UsableCpus();
   PeInfo mine;
-  mine.host = HostName();
   mine.process_id = static_cast<std::uint32_t>(::getpid());
-  MORI_ASSIGN_OR_RETURN(mine.node_id, NodeIdOf(config_));
-  mine.machine = MachineId();
-  mine.cpus = UsableCpus();
-  mine.device = runtime_->Identity();
+  mine.host = host;
+  mine.node_id = node_id;
+  mine.machine = machine;
+  mine.device = device;
+  mine.cpus = cpus;
   if (runtime_->kernels() != nullptr) mine.multiprocessors = runtime_->kernels()->multiprocessors();
   mine.token = token;
-  mine.settings = SettingsOf(config_, *runtime_);
+  mine.settings = DigestOf(SettingsOf(config_, *runtime_));
   MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(EncodePeInfo(mine), deadline));
   for (int pe = 0; pe < size_; ++pe) {
-    MORI_ASSIGN_OR_RETURN(PeInfo info, DecodePeInfo(pe, messages[static_cast<std::size_t>(pe)]));
-    pes_.push_back(std::move(info));
+    MORI_ASSIGN_OR_RETURN(PeInfo info,
+                          DecodePeInfo(pe, messages[static_cast<std::size_t>(pe)], &texts_));
+    pes_.push_back(info);
   }
   std::vector<std::string> node_ids;
-  for (const PeInfo& info : pes_) node_ids.push_back(info.node_id);
+  for (const PeInfo& info : pes_) node_ids.emplace_back(info.node_id);
   topology_ = Topology::Of(node_ids);
   return Status();
 }
@@ -121,7 +128,10 @@ Status World::ShareNode(FdListener listener, const Deadline& deadline) {
                                             pes_[first].token, deadline));
   FaultPoint("init: descriptors connected");
   std::vector<CpuMask> cpus;
-  for (const int pe : node_pes) cpus.push_back(pes_[static_cast<std::size_t>(pe)].cpus);
+  for (const int pe : node_pes) {
+    const ByteView mask = pes_[static_cast<std::size_t>(pe)].cpus;
+    cpus.emplace_back(mask.begin(), mask.end());
+  }
   MORI_ASSIGN_OR_RETURN(board_, Board::Create(host_runtime_.get(), fd_exchange_.get(), index, count,
                                               EachHasACpu(cpus), deadline));
   std::vector<std::string> names;
@@ -150,7 +160,8 @@ Status World::OpenNetwork(const Deadline& deadline) {
     parts.n_pes = size_;
     parts.name = [this](int pe) { return peers_->Names({pe}); };
     parts.may_spin = board_->may_spin();
-    parts.on_loss = [this](int pe, const std::string& why) { peers_->NoteLoss({pe, why}); };
+    // The bootstrap tells all PEs, this one through its observer.
+    parts.on_loss = [this](int pe, const std::string& why) { bootstrap_->Accuse(pe, why); };
     parts.keeps_waiting = [this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); };
     opened = MakeRemoteTransport(config_, std::move(parts));
   }
@@ -188,14 +199,14 @@ Status World::CheckLinks() {
   const PeInfo& mine = pes_[static_cast<std::size_t>(rank_)];
   for (const PeInfo& other : pes_) {
     if (other.node_id != mine.node_id || other.device == mine.device) continue;
-    if (!runtime_->CanReach(other.device).value_or(true)) {
+    if (!runtime_->CanReach(std::string(other.device)).value_or(true)) {
       return Error(ErrorCode::kUnsupported,
                    "GPU {} (PE {}) does not load from and store to memory of GPU {} (PE {}): take "
                    "GPUs that reach each other (nvidia-smi topo -p2p r), or the CPU's memory "
                    "(MORI_SHMEM_BACKEND=host)",
                    mine.device, rank_, other.device, other.pe);
     }
-    if (runtime_->HasAtomicsOn(other.device).value_or(true)) continue;
+    if (runtime_->HasAtomicsOn(std::string(other.device)).value_or(true)) continue;
     if (without_atomics_.empty()) {
       LogWarn(
           "the link from GPU {} to GPU {} (PE {}) has no atomics: the host refuses those that "
@@ -213,7 +224,7 @@ Result<std::unique_ptr<Streams>> World::MakeDeviceStreams() const {
   MORI_RETURN_IF_ERROR(device_state_->kernels().status());
   std::vector<DeviceOfPe> devices;
   for (const PeInfo& info : pes_)
-    devices.push_back({info.node_id + "/" + info.device, info.multiprocessors});
+    devices.push_back({fmt::format("{}/{}", info.node_id, info.device), info.multiprocessors});
   return shmem::MakeDeviceStreams(device_state_->kernels()->get(), device_state_->context(),
                                   SmallestShare(devices));
 }

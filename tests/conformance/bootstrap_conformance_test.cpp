@@ -427,6 +427,33 @@ TEST_P(BootstrapSuite, AbortReachesEveryRankWithItsText) {
   }
 }
 
+TEST_P(SeveralRanks, ARankThatAnotherAccusesIsLostToAllAndToItself) {
+  for (const int accused : SomeRanks()) {
+    Ends ends = std::get<0>(GetParam()).make(size_);
+    const int accuser = accused == last() ? 0 : last();
+    const auto end = [&](int rank) { return ends[static_cast<std::size_t>(rank)].get(); };
+    std::vector<Heard> heard(static_cast<std::size_t>(size_));
+    for (int rank = 0; rank < size_; ++rank)
+      end(rank)->Observe(heard[static_cast<std::size_t>(rank)].Listener());
+    end(accuser)->Accuse(-1, "nobody");
+    end(accuser)->Accuse(size_, "nobody");
+    end(accuser)->Accuse(accused, "its network card is on fire");
+    end(accuser)->Accuse(accused, "once more");
+    InThreads(size_, [&](int rank) {
+      const Status made = end(rank)->Barrier(TestLimit());
+      EXPECT_EQ(made.code(), ErrorCode::kPeerLost) << "on rank " << rank;
+      EXPECT_EQ(made.message(),
+                fmt::format("rank {} is lost: its network card is on fire", accused))
+          << "on rank " << rank;
+    });
+    for (int rank = 0; rank < size_; ++rank) {
+      end(rank)->Observe(nullptr);
+      EXPECT_THAT(heard[static_cast<std::size_t>(rank)].ranks(), ElementsAre(accused));
+    }
+    for (auto& one : ends) one->Leave();
+  }
+}
+
 TEST_P(SeveralRanks, ALongTextOfAnAbortIsCutButReachesAll) {
   end(last())->Abort(Status(ErrorCode::kSystem, std::string(100'000, 'x')));
   for (int rank = 0; rank < size_; ++rank) {

@@ -88,7 +88,10 @@ std::uint64_t HostRuntime::GranularityBytes() const {
   return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-std::uint64_t HostRuntime::MemoryBytes() const { return mori::shmem::MemoryBytes(); }
+std::uint64_t HostRuntime::MemoryBytes() const {
+  std::call_once(looked_, [this] { memory_bytes_ = mori::shmem::MemoryBytes(); });
+  return memory_bytes_;
+}
 
 std::string HostRuntime::DescribeHeapType(HeapType type) const {
   return type == HeapType::kUncached

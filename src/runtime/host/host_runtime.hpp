@@ -1,6 +1,8 @@
 // Device runtime of machines without a GPU: sealed memfd memory, coherent for all CPUs of the node.
 #pragma once
 
+#include <mutex>
+
 #include "runtime/device_runtime.hpp"
 
 namespace mori::shmem {
@@ -19,6 +21,10 @@ class HostRuntime final : public DeviceRuntime {
   Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
                                                 std::uint64_t alignment) override;
   Status Copy(void* to, const void* from, std::uint64_t bytes) const override;
+
+ private:
+  mutable std::once_flag looked_;
+  mutable std::uint64_t memory_bytes_ = 0;  ///< looked up at the first question: files are read
 };
 
 }  // namespace mori::shmem
