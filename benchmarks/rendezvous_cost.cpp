@@ -18,7 +18,6 @@
 #include "bootstrap/handshake.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/socket.hpp"
-#include "bootstrap/socket_bootstrap.hpp"
 #include "common/figure.hpp"
 
 namespace mori::bench {
