@@ -249,6 +249,7 @@ class HostRunner:
         env: dict[str, str] | None = None,
         **keywords: object,
     ) -> subprocess.CompletedProcess[bytes]:
+        keywords.setdefault("timeout", 2 * DEADLINE_SECONDS)  # of all hosts, on one machine
         arguments = self.arguments(places, program, options)
         return self.mori.call(*arguments, env=environment(env), **keywords)
 

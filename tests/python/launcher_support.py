@@ -52,9 +52,8 @@ class Launcher:
     def call(self, *arguments: str, **keywords: object) -> subprocess.CompletedProcess[bytes]:
         """`mori arguments…`, to its end."""
         keywords.setdefault("env", environment())
-        return subprocess.run(
-            [self.path, *arguments], capture_output=True, timeout=DEADLINE_SECONDS, **keywords
-        )
+        keywords.setdefault("timeout", DEADLINE_SECONDS)
+        return subprocess.run([self.path, *arguments], capture_output=True, **keywords)
 
     def run(
         self,
