@@ -57,10 +57,10 @@ std::vector<Variable> Table() {
        kWithRdma, Effect::kWithRdma},
       {"MORI_RDMA_TC", "RDMA traffic class.", Int(&C::rdma_tc, 0, 255, "0 to 255", "104"), "Auto",
        kWithRdma, Effect::kWithRdma},
-      {"MORI_DISABLE_P2P", "Disables load and store between PEs, so that RDMA is forced.",
+      {"MORI_DISABLE_P2P", "Disables load and store between PEs, so that the network is forced.",
        Bool(&C::disable_p2p), kNotSet,
-       "Without the RDMA transport no PE reaches another then: initialization of two PEs or more "
-       "fails."},
+       "With it one machine can try what several do: PEs of a node reach each other over the "
+       "network, too."},
       {"MORI_ENABLE_RAIL_ONLY",
        "Creates RDMA queue pairs only to peers with the same index within their node.",
        Bool(&C::enable_rail_only), kNotSet, kWithRdma, Effect::kWithRdma},

@@ -7,6 +7,7 @@
 #include "base/machine.hpp"
 #include "base/text.hpp"
 #include "base/variables.hpp"
+#include "transport/factory.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -45,7 +46,9 @@ std::string LibraryInfo() {
       "MORI Shmem {}\n"
       "backends    host, cuda (MORI_SHMEM_BACKEND=cuda); hip: not in this version\n"
       "heap modes  static, vmm, isolation\n"
-      "transports  p2p (load and store within a node); rdma: not in this version\n",
+      "transports  p2p (load and store within a node), ofi (libfabric, between nodes); verbs: not "
+      "in "
+      "this version\n",
       MORI_SHMEM_VERSION);
 }
 
@@ -60,6 +63,14 @@ std::string DeviceInfo(const Config& config) {
   std::string text;
   for (const std::string& device : DescribeDevices(config)) {
     text += fmt::format("{:<12}{}\n", text.empty() ? "devices" : "", device);
+  }
+  return text;
+}
+
+std::string NetworkInfo(const Config& config) {
+  std::string text;
+  for (const std::string& network : DescribeNetworks(config)) {
+    text += fmt::format("{:<12}{}\n", text.empty() ? "networks" : "", network);
   }
   return text;
 }

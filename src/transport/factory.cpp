@@ -4,6 +4,17 @@
 #include "transport/ofi/ofi_transport.hpp"
 
 namespace mori::shmem {
+namespace {
+
+Result<OfiOptions> OfiOptionsOf(const Config& config) {
+  OfiOptions options;
+  options.provider = config.ofi_provider;
+  options.connect_limit = config.bootstrap_timeout;
+  MORI_ASSIGN_OR_RETURN(options.addresses, SelectOwnAddresses(config.socket_ifname));
+  return options;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<RemoteTransport>> MakeRemoteTransport(const Config& config,
                                                              RemoteParts parts) {
@@ -17,11 +28,14 @@ Result<std::unique_ptr<RemoteTransport>> MakeRemoteTransport(const Config& confi
                  "MORI_SHMEM_TRANSPORT=verbs: this version has no such network; leave it unset, or "
                  "set it to ofi");
   }
-  OfiOptions options;
-  options.provider = config.ofi_provider;
-  options.connect_limit = config.bootstrap_timeout;
-  MORI_ASSIGN_OR_RETURN(options.addresses, SelectOwnAddresses(config.socket_ifname));
+  MORI_ASSIGN_OR_RETURN(const OfiOptions options, OfiOptionsOf(config));
   return MakeOfiTransport(options, std::move(parts));
+}
+
+std::vector<std::string> DescribeNetworks(const Config& config) {
+  const auto options = OfiOptionsOf(config);
+  if (!options.ok()) return {options.status().message()};
+  return DescribeOfi(*options);
 }
 
 }  // namespace mori::shmem

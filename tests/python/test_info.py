@@ -76,6 +76,21 @@ def test_variables_of_the_projects_scripts_are_known(mori: Launcher) -> None:
     assert [line for line in done.stderr.decode().splitlines() if "is unknown" in line] == []
 
 
+def test_info_says_which_networks_there_are(mori: Launcher) -> None:
+    def networks(**variables: str) -> str:
+        text = mori.call("info", env=environment(variables)).stdout.decode()
+        found = re.search(r"^networks +(.*)$", text, re.MULTILINE)
+        assert found
+        return found[1]
+
+    assert re.fullmatch(
+        r"libfabric [\d.]+, tcp;ofi_rxm over lo \(127\.0\.0\.1\)",
+        networks(MORI_SOCKET_IFNAME="lo", MORI_OFI_PROVIDER="tcp;ofi_rxm"),
+    )
+    assert 'MORI_OFI_PROVIDER="nosuch"' in networks(MORI_OFI_PROVIDER="nosuch")
+    assert "MORI_SOCKET_IFNAME" in networks(MORI_SOCKET_IFNAME="nosuch0")
+
+
 def test_info_can_show_variables_only(mori: Launcher) -> None:
     everything = mori.call("info").stdout
     variables = mori.call("info", "--env").stdout

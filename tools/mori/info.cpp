@@ -14,9 +14,10 @@ namespace mori::launcher {
 int PrintInfo(bool environment_only) {
   std::string text;
   if (!environment_only) {
-    const auto config = shmem::Config::FromEnvironment();
-    text = fmt::format("{}{}{}\n", shmem::LibraryInfo(), shmem::MachineInfo(),
-                       shmem::DeviceInfo(config.ok() ? *config : shmem::Config{}));
+    const auto read = shmem::Config::FromEnvironment();
+    const shmem::Config config = read.ok() ? *read : shmem::Config{};
+    text = fmt::format("{}{}{}{}\n", shmem::LibraryInfo(), shmem::MachineInfo(),
+                       shmem::DeviceInfo(config), shmem::NetworkInfo(config));
   }
   text += shmem::EnvironmentInfo();
   const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;

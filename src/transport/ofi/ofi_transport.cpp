@@ -192,4 +192,17 @@ Result<std::unique_ptr<RemoteTransport>> MakeOfiTransport(const OfiOptions& opti
   return Error(ErrorCode::kUnsupported, "{}", first.message());
 }
 
+std::vector<std::string> DescribeOfi(const OfiOptions& options) {
+  const auto library = OpenLibrary();
+  if (!library.ok()) return {library.status().message()};
+  const auto infos = FindProviders(*library, options);
+  if (!infos.ok()) return {infos.status().message()};
+  std::vector<std::string> lines;
+  for (const Info& info : *infos) {
+    lines.push_back(
+        fmt::format("libfabric {}, {}", (*library)->VersionText(), DescribeProvider(*info)));
+  }
+  return lines;
+}
+
 }  // namespace mori::shmem

@@ -29,5 +29,8 @@ struct OfiOptions {
 /// @return kUnsupported if the library, or a provider that serves, is not there
 Result<std::unique_ptr<RemoteTransport>> MakeOfiTransport(const OfiOptions& options,
                                                           RemoteParts parts);
+/// For people: what the library finds here, a line each, best first: "libfabric 1.17, tcp;ofi_rxm
+/// over eth0 (10.0.0.7)"; or one line that says why nothing serves. Opens no endpoint.
+std::vector<std::string> DescribeOfi(const OfiOptions& options);
 
 }  // namespace mori::shmem

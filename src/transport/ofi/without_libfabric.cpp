@@ -8,4 +8,8 @@ Result<std::unique_ptr<RemoteTransport>> MakeOfiTransport(const OfiOptions&, Rem
                "this library was built without libfabric (package libfabric-dev)");
 }
 
+std::vector<std::string> DescribeOfi(const OfiOptions&) {
+  return {"built without libfabric (package libfabric-dev)"};
+}
+
 }  // namespace mori::shmem
