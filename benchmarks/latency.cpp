@@ -4,6 +4,7 @@
 //   mori run -n 2 latency
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <cstring>
 
 #include "common/pe.hpp"
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
 #include "common/figure.hpp"
 #include "mori/shmem/shmem.hpp"
