@@ -88,6 +88,25 @@ bool RendezvousServer::Claim() {
   return true;
 }
 
+Status RendezvousServer::GiveUp(const Status& why, int others) {
+  {
+    const std::lock_guard lock(finished_mutex_);
+    given_up_ = why;
+    others_ = others;
+  }
+  ::eventfd_write(wake_.get(), 1);
+  return Begin();
+}
+
+Status RendezvousServer::WhyGivenUp() {
+  const std::lock_guard lock(finished_mutex_);
+  if (given_up_.ok()) return Status();
+  eventfd_t wakes = 0;
+  ::eventfd_read(wake_.get(), &wakes);  // nothing new: latecomers are waited for by it
+  size_ = std::max(size_, others_);
+  return given_up_;
+}
+
 RendezvousServer::~RendezvousServer() {
   stopping_.store(true, std::memory_order_release);  // pairs with the acquire in Serve's loops
   ::eventfd_write(wake_.get(), 1);
@@ -121,6 +140,7 @@ Status RendezvousServer::MeetAndWelcome() {
     }
     // The caller first: should one of the others be lost, it is to be told too.
     if (event.caller) MORI_RETURN_IF_ERROR(Admit(std::move(*event.caller)));
+    MORI_RETURN_IF_ERROR(WhyGivenUp());
     MORI_RETURN_IF_ERROR(HearThem());
     if (!NextGiveUp().Expired()) continue;
     if (suspicion_) return suspicion_->told;
@@ -470,6 +490,18 @@ void RendezvousService::AwaitFirstCalls() {
     }
     if (has_failed) std::this_thread::sleep_for(kAgain);  // without the lock: others need it
   }
+}
+
+void RendezvousService::GiveUp(const UniqueId& id, const Status& why, int others) {
+  const auto rendezvous = DecodeUniqueId(id);
+  std::shared_ptr<RendezvousServer> found;
+  if (rendezvous.ok()) {
+    const std::lock_guard lock(mutex_);
+    found = Find(rendezvous->name);
+    if (found == nullptr || !found->GiveUp(why, others).ok()) return;
+    ::eventfd_write(doorbell_.get(), 1);  // its first call is waited for no longer
+  }
+  if (found != nullptr) found->AwaitLastWord(kLastWord);  // without the lock: a fork needs it
 }
 
 void RendezvousService::AwaitLastWord(const RendezvousName& name) {

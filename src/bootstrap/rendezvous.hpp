@@ -41,6 +41,9 @@ class RendezvousServer {
   /// Takes the id for a world of one in this process, which needs no connection.
   /// @return false if a rank has come already, or it was claimed before
   bool Claim();
+  /// Fails the start of all ranks with `why`, which those hear that have come and the up to
+  /// `others` that come later. Starts the thread, if it must. Called by one thread at a time.
+  Status GiveUp(const Status& why, int others);
   /// Where a first call shows, before `Begin()`.
   std::vector<int> listeners() const { return acceptor_.listeners(); }
   const Deadline& unused_until() const { return unused_until_; }
@@ -82,6 +85,8 @@ class RendezvousServer {
   /// Of every rank: its node, numbered by their first ranks.
   std::vector<std::uint32_t> NumberNodes() const;
   Status MissingRanks() const;
+  /// What `GiveUp()` was called with; success if it was not.
+  Status WhyGivenUp();
   Deadline NextGiveUp() const;
   void TellAll(const Status& failure);
   void AwaitHangUp();
@@ -111,7 +116,9 @@ class RendezvousServer {
   std::optional<Suspicion> suspicion_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> finished_{false};
-  std::mutex finished_mutex_;
+  std::mutex finished_mutex_;  ///< of these two, too:
+  Status given_up_;
+  int others_ = 0;
   std::condition_variable finished_changed_;
   std::thread thread_;
 };
@@ -133,6 +140,9 @@ class RendezvousService {
   /// Why nobody can call for an id without addresses.
   Status WhyAlone(const RendezvousName& name);
 
+  /// After what failed in this process, whose id other ranks may have: fails their start with
+  /// `why`, and waits a little until up to `others` have heard of it.
+  void GiveUp(const UniqueId& id, const Status& why, int others);
   /// After a failed init here: waits a little until all ranks have heard of it, should this process
   /// serve them, since it may end now. Does nothing for another process's id.
   void AwaitLastWord(const RendezvousName& name);

@@ -463,7 +463,16 @@ Result<Launch> FindLaunch() {
   if (launch.size > 1) MORI_RETURN_IF_ERROR(Claim(*launched, job));
   const IdExchange exchange(fmt::format("{}\ncall={}", job, call), launch.rank, launch.size,
                             Deadline::After(Budget(config)), {.hint = HintAboutNodes(*launched)});
-  MORI_ASSIGN_OR_RETURN(launch.id, exchange.Run([&] { return NewId(config); }));
+  std::optional<UniqueId> made;
+  const Result<UniqueId> id = exchange.Run([&] {
+    const Result<UniqueId> fresh = NewId(config);
+    if (fresh.ok()) made = *fresh;
+    return fresh;
+  });
+  // Some ranks may have it, and wait where it leads them.
+  if (!id.ok() && made) RendezvousService::Instance().GiveUp(*made, id.status(), launch.size - 1);
+  MORI_RETURN_IF_ERROR(id.status());
+  launch.id = *id;
   return launch;
 }
 

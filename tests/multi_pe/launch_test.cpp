@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/config.hpp"
+#include "base/fault_point.hpp"
 #include "base/variables.hpp"
 #include "mori/shmem/shmem_api.hpp"
 #include "support/forked.hpp"
@@ -73,6 +74,32 @@ TEST(Jobs, ThatHaveTheSameNameDoNotPairUpSilently) {
                                           std::string("MASTER_ADDR=\"127.0.0.1\", MASTER_PORT="),
                                           std::string("give each job its own MASTER_PORT")})
                                       PE_CHECK(text.find(part) != std::string::npos);
+                                  })),
+            "");
+}
+
+/// Rank 0 hears of the other size when rank 1 has the id already.
+TEST(Jobs, WhoseSizesDifferSaySoToRanksThatHaveTheIdAlready) {
+  static std::atomic<bool>* has_id = nullptr;
+  const testing::Shared<std::atomic<bool>> shared(false);
+  has_id = shared.get();
+  EXPECT_EQ(Failures(RunProcesses(3,
+                                  [](const Pe& pe) {
+                                    Set(RankOfTwo(pe.rank));
+                                    Set({{"WORLD_SIZE", pe.rank == 2 ? "4" : "3"}});
+                                    if (pe.rank == 1) {
+                                      fault_hook = [](const char* point) {
+                                        if (std::string_view(point) == "init: hello sent")
+                                          has_id->store(true);
+                                      };
+                                    }
+                                    while (pe.rank == 2 && !has_id->load())
+                                      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                    PE_CHECK_EQ(ShmemInit(),
+                                                static_cast<int>(ErrorCode::kMismatch));
+                                    const std::string text = ShmemLastError();
+                                    PE_CHECK(text.find("rank 2 says that there are 4 ranks, rank 0 "
+                                                       "says 3") != std::string::npos);
                                   })),
             "");
 }

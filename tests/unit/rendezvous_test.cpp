@@ -711,6 +711,21 @@ TEST(RendezvousService, TheAddressOfAClaimedIdIsFree) {
             "");
 }
 
+TEST(RendezvousService, WhoHasAnIdHearsThatItsMakerHasGivenUp) {
+  RendezvousService& service = RendezvousService::Instance();
+  const auto id = service.Open(OnLoopback());
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  const auto expect_told = [&](int rank) {
+    const auto joined = Join(*id, RankOptions(rank, 3));
+    EXPECT_EQ(joined.status().code(), ErrorCode::kMismatch) << rank;
+    EXPECT_EQ(joined.status().message(), "rank 2 says that there are 4 ranks") << rank;
+  };
+  std::thread first([&] { expect_told(1); });
+  service.GiveUp(*id, Error(ErrorCode::kMismatch, "rank 2 says that there are 4 ranks"), 2);
+  expect_told(2);  // comes later
+  first.join();
+}
+
 TEST(RendezvousService, AChildOfAForkServesIdsOfItsOwn) {
   EXPECT_EQ(testing::RunForked(1,
                                [](int) -> std::string {
