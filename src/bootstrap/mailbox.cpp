@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds kLook{100};
 bool Mailbox::Put(int from, const Channel& channel, Bytes message) {
   {
     const std::lock_guard lock(mutex_);
-    if (message.size() > kMaxBytes - bytes_) return false;
+    if (message.size() > max_bytes_ - bytes_) return false;
     bytes_ += message.size();
     boxes_[{from, channel}].push_back(std::move(message));
   }

@@ -24,6 +24,8 @@ class Mailbox {
   /// Most bytes that wait to be taken: two of the largest messages.
   static constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
 
+  explicit Mailbox(std::size_t max_bytes = kMaxBytes) : max_bytes_(max_bytes) {}
+
   /// @return false if there is no room
   bool Put(int from, const Channel& channel, Bytes message);
   /// The next message, once it is here.
@@ -52,6 +54,7 @@ class Mailbox {
  private:
   Status LossStatus() const;  ///< needs `mutex_`
 
+  const std::size_t max_bytes_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::pair<int, Channel>, std::deque<Bytes>> boxes_;  ///< none of them empty
