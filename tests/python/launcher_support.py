@@ -106,7 +106,7 @@ def lines_by_pe(output: bytes) -> dict[int, list[bytes]]:
     return lines
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
+def wait_until(holds: Callable[[], object], what: str) -> None:
     """Returns once it holds; fails after a deadline."""
     end = time.monotonic() + DEADLINE_SECONDS
     while not holds():

@@ -360,9 +360,8 @@ def test_a_paused_host_is_late_pes_by_name(meet: Callable[..., Meeting]) -> None
         meeting.hosts.all[1].pause()
         said = meeting.what_pes_say(3)
         assert sorted(said) == [0, 1, 4]
-        named = (
-            r"TIMEOUT: shmem_barrier_all: PE 2 \(host b, .*PE 3 \(host b, .* did not come within"
-        )
+        # One of them may have come to the last barrier before it was stopped.
+        named = r"TIMEOUT: shmem_barrier_all: PE [23] \(host b, .* did not come within"
         for text in said.values():
             assert re.match(named, text)
         meeting.hosts.all[1].resume()
@@ -372,7 +371,7 @@ def test_a_host_that_goes_on_is_waited_for(meet: Callable[..., Meeting]) -> None
     with meet() as meeting:
         meeting.hosts.all[1].pause()
         wait_until(
-            lambda: b"still waiting for PE 2 (host b" in meeting.run.stderr.readline(),
+            lambda: re.search(rb"waiting for PE [23] \(host b", meeting.run.stderr.readline()),
             "the others say whom they wait for",
         )
         meeting.hosts.all[1].resume()
