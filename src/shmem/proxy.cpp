@@ -34,11 +34,11 @@ SignalOp SignalOf(const RingCommand& command) {
   return command.code == static_cast<std::uint32_t>(RingAtomic::kSet) ? SignalOp::kSet
                                                                       : SignalOp::kAdd;
 }
-void* Here(const RingCommand& command) { return reinterpret_cast<void*>(command.here); }
+std::byte* Here(const RingCommand& command) { return reinterpret_cast<std::byte*>(command.here); }
 
 /// What a kernel of a faulty program may have written.
 Status CheckCommand(const RingCommand& command, int n_pes) {
-  const bool is_of_all = command.op == RingOp::kFence ||
+  const bool is_of_all = command.op == RingOp::kFence || command.op == RingOp::kPutToAll ||
                          (command.op == RingOp::kQuiet && command.pe == device::kAllPes);
   const bool is_atomic = command.op == RingOp::kPost || command.op == RingOp::kFetch;
   const bool is_value = command.op == RingOp::kPutValue || command.op == RingOp::kGetValue;
@@ -113,6 +113,15 @@ Status Proxy::CarryOut(const RingCommand& command, std::uint64_t* result) {
   };
   switch (command.op) {
     case RingOp::kFence: return channel.Fence();
+    case RingOp::kPutToAll:
+      for (const int to : parts_.remote_pes) {
+        MORI_ASSIGN_OR_RETURN(const RemotePlace place,
+                              parts_.locate(command.memory, command.there, command.bytes, to));
+        MORI_RETURN_IF_ERROR(channel.PutNbi(
+            to, place, Here(command) + static_cast<std::uint64_t>(to) * command.value,
+            command.bytes));
+      }
+      return Status();
     case RingOp::kQuiet: return command.pe == device::kAllPes ? channel.Quiet() : channel.Quiet(pe);
     case RingOp::kPost:
     case RingOp::kFetch: {

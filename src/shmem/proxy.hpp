@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "base/status.hpp"
 #include "mori/shmem/device/ring.hpp"
@@ -30,6 +31,7 @@ class Proxy {
     std::shared_ptr<RingPages> pages;
     Channel* channel = nullptr;  ///< outlives the proxy
     int n_pes = 1;
+    std::vector<int> remote_pes;  ///< those that load and store do not reach
     /// Where `bytes` at `offset` of a PE's memory are. An error for a range that is not in it.
     std::function<Result<RemotePlace>(device::RingMemory memory, std::uint64_t offset,
                                       std::uint64_t bytes, int pe)>

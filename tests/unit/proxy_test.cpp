@@ -120,6 +120,7 @@ class ProxyTest : public ::testing::Test {
     parts.pages = pages_;
     parts.channel = channel;
     parts.n_pes = kPes;
+    parts.remote_pes = {1, 2};
     parts.fault = &fault_;
     parts.locate = [this](RingMemory memory, std::uint64_t offset, std::uint64_t bytes,
                           int pe) -> Result<RemotePlace> {
@@ -219,6 +220,15 @@ TEST_F(ProxyTest, EveryCommandDoesWhatItSays) {
   EXPECT_EQ(WordOf(2, 32), 0u);
   EXPECT_EQ(WordOf(2, 40), 5u);
   EXPECT_EQ(WordOf(2, 41), 77u);
+
+  const std::uint64_t parts[3] = {21, 22, 23};
+  RingCommand to_all = Put(RingOp::kPutToAll, -1, 50, parts, 8);
+  to_all.value = 8;
+  ring().Post(to_all);
+  EXPECT_FALSE(ring().Do(Of(RingOp::kQuiet)));
+  EXPECT_EQ(WordOf(0, 50), 0u);
+  EXPECT_EQ(WordOf(1, 50), 22u);
+  EXPECT_EQ(WordOf(2, 50), 23u);
 
   std::uint64_t got[3] = {};
   EXPECT_FALSE(ring().Do(Put(RingOp::kGet, 1, 10, got, sizeof got)));

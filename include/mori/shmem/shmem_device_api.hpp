@@ -158,7 +158,7 @@ MORI_DEVICE_FN T ShmemAtomicFetchInc(T* target, int pe) {
 }
 template <typename T>
 MORI_DEVICE_FN void ShmemAtomicInc(T* target, int pe) {
-  AtomicFetchAdd(target, T{1}, pe);
+  AtomicAdd(target, T{1}, pe);
 }
 #define MORI_SHMEM_OF_ATOMIC(Name)                                      \
   template <typename T>                                                 \
@@ -167,7 +167,7 @@ MORI_DEVICE_FN void ShmemAtomicInc(T* target, int pe) {
   }                                                                     \
   template <typename T>                                                 \
   MORI_DEVICE_FN void ShmemAtomic##Name(T* target, T value, int pe) {   \
-    AtomicFetch##Name(target, value, pe);                               \
+    Atomic##Name(target, value, pe);                                    \
   }
 MORI_SHMEM_OF_ATOMIC(Add)
 MORI_SHMEM_OF_ATOMIC(And)

@@ -39,10 +39,65 @@ MORI_DEVICE_FN u64 NextEpoch(u32 my_pe, u32 n_pes, const u64* mine) {
   return Scope::Rank() < n_pes ? LoadRelaxed(mine + my_pe) + 1 : 0;
 }
 
+/// A meeting by rounds, of one thread of each PE, where some PEs are remote: in each round it tells
+/// one PE at twice the distance, and waits for one. Who tells brings all that it knows of by then,
+/// so that after the last round every PE has come. @return whether all came
+///
+/// The words are the epochs: those of PEs that tell this one count on. By a network they are added
+/// to, not set: of two meetings the later message may come first.
+MORI_DEVICE_FN bool TellAndAwaitInRounds(SyncWords* mine, u64 epoch, FaultCall call) {
+  const u32 my_pe = globalGpuStates.my_pe;
+  const u32 n_pes = globalGpuStates.n_pes;
+  StoreRelaxed(&mine->epochs[my_pe], epoch);
+  for (u32 distance = 1; distance < n_pes; distance *= 2) {
+    const u32 to = (my_pe + distance) % n_pes;
+    const u32 from = (my_pe + n_pes - distance) % n_pes;
+    FenceRelease();  // cumulative; pairs with the acquiring load of who waits for the epoch
+    if (const u64 near = globalGpuStates.pes[to].sync; near != 0) {
+      StoreRelaxed(&reinterpret_cast<SyncWords*>(near)->epochs[my_pe], epoch);
+    } else {
+      RemotePost(RingMemory::kSyncWords, static_cast<int>(to),
+                 __builtin_offsetof(SyncWords, epochs) + sizeof(u64) * my_pe, RingAtomic::kFetchAdd,
+                 sizeof(u64), 1, call);
+    }
+    if (!Await([&](auto order) { return Load(&mine->epochs[from], order) >= epoch; })) return false;
+  }
+  return true;
+}
+/// How a meeting ended, in the eyes of the thread that led it.
+enum class Met : u32 { kAll = 0, kIsSecond = 1, kHasFailed = 2, kInVain = 3 };
+/// A meeting where some PEs are remote, by one thread of each PE, which has met its scope. What was
+/// put to remote ones before is done then if it `completes`.
+MORI_DEVICE_COLD_FN Met LeadRemoteMeeting(FaultCall call, bool completes) {
+  SyncWords* mine = MyWords();
+  if (Swap(&mine->is_meeting, 1U) != 0) return Met::kIsSecond;
+  // What failed ends this scope, but keeps nobody waiting.
+  const bool has_failed = completes && RemoteQuiet(-1, call);
+  const u64 epoch = LoadRelaxed(&mine->epochs[globalGpuStates.my_pe]) + 1;
+  const bool has_met = TellAndAwaitInRounds(mine, epoch, call);
+  StoreRelaxed(&mine->is_meeting, 0U);
+  return has_failed ? Met::kHasFailed : has_met ? Met::kAll : Met::kInVain;
+}
+/// For all threads of a scope whose leader tells what came of it.
+template <typename Scope, IfLost kIfLost>
+MORI_DEVICE_COLD_FN u32 EndRemoteMeeting(FaultCall call, Met met) {
+  if (Scope::SyncAny(met == Met::kIsSecond)) FailMeeting(call, 0);
+  MeetOrFail<Scope>(met == Met::kHasFailed);
+  return LostOrEnd<Scope, kIfLost>(call, 0);
+}
+template <typename Scope, IfLost kIfLost>
+MORI_DEVICE_FN u32 MeetRemotely(FaultCall call, bool completes) {
+  RequireState();
+  Scope::Sync();
+  const Met met = Scope::Rank() == 0 ? LeadRemoteMeeting(call, completes) : Met::kAll;
+  if (!Scope::SyncAny(met != Met::kAll)) return 0;
+  return EndRemoteMeeting<Scope, kIfLost>(call, met);
+}
+
 /// A meeting of all PEs by `epochs`, of one scope each. Ends a scope that meets while another one
 /// of this PE does: neither would know which of the two the others have come to.
-template <typename Scope, IfLost kIfLost = IfLost::kEnd>
-MORI_DEVICE_FN u32 Meet(FaultCall call) {
+template <typename Scope, IfLost kIfLost>
+MORI_DEVICE_FN u32 MeetNear(FaultCall call) {
   const u32 my_pe = static_cast<u32>(MyPe());
   const u32 n_pes = static_cast<u32>(NPes());
   const auto epochs_of = [](u32 pe) { return SyncWordsOf(static_cast<int>(pe))->epochs; };
@@ -61,28 +116,36 @@ MORI_DEVICE_FN u32 Meet(FaultCall call) {
   return LostOrEnd<Scope, kIfLost>(call, static_cast<u32>(epoch));
 }
 
+/// A meeting of all PEs, wherever they are. What was put to remote ones before is done then if it
+/// `completes`.
+template <typename Scope, IfLost kIfLost = IfLost::kEnd>
+MORI_DEVICE_FN u32 Meet(FaultCall call, bool completes) {
+  if (HasRemotePes()) return MeetRemotely<Scope, kIfLost>(call, completes);
+  return MeetNear<Scope, kIfLost>(call);
+}
+
 /// Returns once all PEs have called it. What others had put before is visible where they had
 /// completed it.
 template <typename Scope>
 MORI_DEVICE_FN void SyncAll() {
-  Meet<Scope>(FaultCall::kBarrier);
+  Meet<Scope>(FaultCall::kBarrier, false);
 }
 /// Returns once all PEs have called it, and what the scopes of all had put before is visible to
 /// all.
 template <typename Scope>
 MORI_DEVICE_FN void BarrierAll() {
-  Meet<Scope>(FaultCall::kBarrier);
+  Meet<Scope>(FaultCall::kBarrier, true);
 }
 /// The same, or until a PE is lost: then some PEs may have met and others not, and there is no
 /// other barrier or collective in this world. @return 0, or 1 + the PE that was lost first; to all
 /// threads of the scope
 template <typename Scope>
 MORI_DEVICE_FN u32 SyncAllOrLost() {
-  return Meet<Scope, IfLost::kReturn>(FaultCall::kBarrier);
+  return Meet<Scope, IfLost::kReturn>(FaultCall::kBarrier, false);
 }
 template <typename Scope>
 MORI_DEVICE_FN u32 BarrierAllOrLost() {
-  return Meet<Scope, IfLost::kReturn>(FaultCall::kBarrier);
+  return Meet<Scope, IfLost::kReturn>(FaultCall::kBarrier, true);
 }
 
 // The puts of each collective, without the meeting that completes it, so that a grid can share
@@ -93,45 +156,83 @@ MORI_DEVICE_FN int NthPe(int n) {
   const int pe = MyPe() + 1 + n;
   return pe >= NPes() ? pe - NPes() : pe;
 }
+/// This PE's of parts of so many bytes.
+MORI_DEVICE_FN u8* PartOfMine(void* dest, u64 bytes) {
+  return static_cast<u8*>(dest) + static_cast<u64>(MyPe()) * bytes;
+}
+/// Who copies: a warp has fewer vectors under way than in a put, since the call for remote PEs
+/// beside the copy takes registers.
+template <typename Scope>
+struct Copier : Scope {};
+template <>
+struct Copier<Warp> : Warp {
+  static constexpr int kBatch = 6;
+};
+template <typename Scope>
+MORI_DEVICE_FN void NearPut(void* dest, const void* source, u64 bytes, int pe) {
+  Copy<Copier<Scope>, Source::kLocal>(Ptr(static_cast<u8*>(dest), pe, FaultCall::kPut), source,
+                                      bytes);
+}
 template <typename Scope>
 MORI_DEVICE_FN void BroadcastPuts(void* dest, const void* source, u64 bytes, int root) {
   RequirePe(root, FaultCall::kCollective);
   if (MyPe() != root) return;
   for (int n = 0; n < NPes(); ++n) {
-    if (NthPe(n) != root || dest != source) PutNbi<Scope>(dest, source, bytes, NthPe(n));
+    if (NthPe(n) != root || dest != source) NearPut<Scope>(dest, source, bytes, NthPe(n));
   }
 }
 template <typename Scope>
 MORI_DEVICE_FN void FCollectPuts(void* dest, const void* source, u64 bytes) {
-  u8* part = static_cast<u8*>(dest) + static_cast<u64>(MyPe()) * bytes;
-  for (int n = 0; n < NPes(); ++n) PutNbi<Scope>(part, source, bytes, NthPe(n));
+  u8* part = PartOfMine(dest, bytes);
+  for (int n = 0; n < NPes(); ++n) NearPut<Scope>(part, source, bytes, NthPe(n));
 }
 template <typename Scope>
 MORI_DEVICE_FN void AllToAllPuts(void* dest, const void* source, u64 bytes) {
-  u8* part = static_cast<u8*>(dest) + static_cast<u64>(MyPe()) * bytes;
+  u8* part = PartOfMine(dest, bytes);
   for (int n = 0; n < NPes(); ++n) {
     const int pe = NthPe(n);
-    PutNbi<Scope>(part, static_cast<const u8*>(source) + static_cast<u64>(pe) * bytes, bytes, pe);
+    NearPut<Scope>(part, static_cast<const u8*>(source) + static_cast<u64>(pe) * bytes, bytes, pe);
   }
+}
+
+/// A collective where some PEs are remote: `bytes` at `source + pe * stride` to `dest` of each
+/// `pe`, and the meeting that completes it. Out of line, with the copy that is out of line, too:
+/// what kernels over load and store alone need in registers stays what it is.
+template <typename Scope>
+MORI_DEVICE_OUTLINE_FN void CollectRemotely(void* dest, const void* source, u64 bytes, u64 stride) {
+  if (Scope::Rank() == 0) RemotePutToAll(dest, source, bytes, stride);
+  const int n_pes = NPes();
+  MORI_NO_UNROLL
+  for (int n = 0; n < n_pes; ++n) {
+    const int pe = NthPe(n);
+    const u8* from = static_cast<const u8*>(source) + static_cast<u64>(pe) * stride;
+    u8* near = NearPtr(static_cast<u8*>(dest), pe, FaultCall::kPut);
+    if (near != nullptr && near != from) CopyAny<Scope, Source::kLocal, 1>(near, from, bytes);
+  }
+  MeetRemotely<Scope, IfLost::kEnd>(FaultCall::kCollective, true);
 }
 
 /// `root`'s `bytes` at `source`, to `dest` of all PEs; root's own `dest` may be its `source`.
 template <typename Scope>
 MORI_DEVICE_FN void Broadcast(void* dest, const void* source, u64 bytes, int root) {
+  RequirePe(root, FaultCall::kCollective);
+  if (HasRemotePes()) return CollectRemotely<Scope>(dest, source, MyPe() == root ? bytes : 0, 0);
   BroadcastPuts<Scope>(dest, source, bytes, root);
-  Meet<Scope>(FaultCall::kCollective);
+  MeetNear<Scope, IfLost::kEnd>(FaultCall::kCollective);
 }
 /// All-gather: each PE's `bytes` at `source`, to `dest + pe * bytes` of all.
 template <typename Scope>
 MORI_DEVICE_FN void FCollect(void* dest, const void* source, u64 bytes) {
+  if (HasRemotePes()) return CollectRemotely<Scope>(PartOfMine(dest, bytes), source, bytes, 0);
   FCollectPuts<Scope>(dest, source, bytes);
-  Meet<Scope>(FaultCall::kCollective);
+  MeetNear<Scope, IfLost::kEnd>(FaultCall::kCollective);
 }
 /// Each PE's `bytes` at `source + pe * bytes`, to `dest + my_pe * bytes` of `pe`.
 template <typename Scope>
 MORI_DEVICE_FN void AllToAll(void* dest, const void* source, u64 bytes) {
+  if (HasRemotePes()) return CollectRemotely<Scope>(PartOfMine(dest, bytes), source, bytes, bytes);
   AllToAllPuts<Scope>(dest, source, bytes);
-  Meet<Scope>(FaultCall::kCollective);
+  MeetNear<Scope, IfLost::kEnd>(FaultCall::kCollective);
 }
 
 struct Sum {
@@ -232,14 +333,44 @@ MORI_DEVICE_FN void ReducePuts(Op op, T* dest, const T* source, u64 count) {
   ReduceUnits<Scope, WordOf<T>>(op, dest, source, wide_end, end);
 }
 
+/// One element at a time: what is remote costs a way to its PE and back for each.
+template <typename Scope, typename Op, typename T>
+MORI_DEVICE_OUTLINE_FN void ReduceRemotely(T* dest, const T* source, u64 count) {
+  MeetRemotely<Scope, IfLost::kEnd>(FaultCall::kCollective, true);
+  const u64 n_pes = static_cast<u64>(NPes());
+  const u64 part = (count + n_pes - 1) / n_pes;
+  const u64 start = part * static_cast<u64>(MyPe());
+  MORI_NO_UNROLL
+  for (u64 i = start + Scope::Rank(); i < count && i < start + part; i += Scope::Size()) {
+    T value{};
+    MORI_NO_UNROLL
+    for (int pe = 0; pe < NPes(); ++pe) {
+      const T* near = NearPtr(source + i, pe, FaultCall::kCollective);
+      const T found = near != nullptr ? FromWord<T>(LoadFresh(AsWord(near)))
+                                      : RemoteG(source + i, pe, FaultCall::kCollective);
+      value = pe == 0 ? found : Op::Of(value, found);
+    }
+    MORI_NO_UNROLL
+    for (int n = 0; n < NPes(); ++n) {
+      T* near = NearPtr(dest + i, NthPe(n), FaultCall::kCollective);
+      if (near != nullptr) {
+        StoreElement(near, value);
+      } else {
+        RemoteP(dest + i, value, NthPe(n));
+      }
+    }
+  }
+  MeetRemotely<Scope, IfLost::kEnd>(FaultCall::kCollective, true);
+}
 /// Combines `count` elements of 4 or 8 bytes of all PEs with `Op` (`Sum`, `Min` or `Max`), in the
 /// order of PEs: the same result, to the bit, on all. `dest` may be `source`.
 template <typename Scope, typename Op, typename T>
 MORI_DEVICE_FN void Reduce(T* dest, const T* source, u64 count) {
   ElementBytes<T>(count, FaultCall::kCollective, MyPe());
-  Meet<Scope>(FaultCall::kCollective);
+  if (HasRemotePes()) return ReduceRemotely<Scope, Op>(dest, source, count);
+  MeetNear<Scope, IfLost::kEnd>(FaultCall::kCollective);
   ReducePuts<Scope>(Op{}, dest, source, count);
-  Meet<Scope>(FaultCall::kCollective);
+  MeetNear<Scope, IfLost::kEnd>(FaultCall::kCollective);
 }
 
 }  // namespace mori::shmem::device

@@ -192,8 +192,9 @@ static __constant__ mori::shmem::device::DeviceContext globalGpuStates =
     mori::shmem::device::kStateOfNobody;
 }
 #else
-inline mori::shmem::device::DeviceContext globalGpuStates =
-    mori::shmem::device::kStateOfNobody;  // never published: no kernel runs here
+// Never published: no kernel runs here. Of each thread, so that threads of a test can be PEs.
+inline thread_local mori::shmem::device::DeviceContext globalGpuStates =
+    mori::shmem::device::kStateOfNobody;
 #endif
 
 #if defined(MORI_DEVICE_LINKED)

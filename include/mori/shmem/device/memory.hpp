@@ -8,6 +8,10 @@
 
 #include "mori/shmem/device/platform.hpp"
 
+#if !defined(MORI_DEVICE_NVPTX) && !defined(MORI_DEVICE_AMDGCN)
+extern "C" int sched_yield() noexcept;  // as <sched.h> has it
+#endif
+
 namespace mori::shmem::device {
 
 struct alignas(16) Vector16 {
@@ -201,7 +205,7 @@ MORI_DEVICE_FN void FenceRelease() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 MORI_DEVICE_FN void FenceSystem() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 MORI_DEVICE_FN void FenceAcquire() { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 MORI_DEVICE_FN void FenceSequential() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-MORI_DEVICE_FN void Sleep() {}
+MORI_DEVICE_FN void Sleep() { ::sched_yield(); }
 #endif
 
 template <typename T>

@@ -2,7 +2,11 @@
 //
 // `dest`, `source` on the remote side, `target`, `ivar` and `sig_addr` are symmetric addresses of
 // this PE. Every thread of the scope makes the call with the same arguments; results come to all of
-// them, unless a call says otherwise. PEs are in reach of load and store.
+// them, unless a call says otherwise.
+//
+// Routes. What load and store reach is done in line; for other PEs one thread of the scope puts a
+// command on the PE's ring (device/ring.hpp), which a thread of the host carries out by a network.
+// The source of such a put is memory that the network reads.
 //
 // Faults. A PE that is not reached, a number that is no PE's, a PE that is lost while a call waits,
 // and a second barrier beside one that is under way end the threads of the call, and are told to
@@ -19,8 +23,9 @@
 //   both sides is moved by one access. What the PTX ISA promises to be whole is each word of that:
 //   up to 4 bytes, since the access of 16 is a vector of four; up to 8 of `P`, `G` and atomics.
 // - Others see a put after the scope's `Quiet`, after a put-with-signal by its signal, or after a
-//   barrier. `Fence` orders the scope's puts and atomics before its later ones, to any PE; and it
-//   acquires: behind an atomic that has found what it waited for, it orders later loads.
+//   barrier. `Fence` orders the scope's puts and atomics before its later ones, to any PE that load
+//   and store reach, and of others to the same PE; and it acquires: behind an atomic that has found
+//   what it waited for, it orders later loads.
 // - `Quiet` is sequentially consistent: of two PEs that put, call it, and fetch the other's word,
 // one at
 //   least finds what the other has put.
@@ -39,55 +44,13 @@
 
 #include "mori/shmem/device/context.hpp"
 #include "mori/shmem/device/copy.hpp"
+#include "mori/shmem/device/remote.hpp"
 
 namespace mori::shmem::device {
 
 enum class Compare : int { kEq = 0, kNe = 1, kGt = 2, kGe = 3, kLt = 4, kLe = 5 };
 enum class Signal : int { kSet = 0, kAdd = 1 };
 
-[[noreturn]] MORI_DEVICE_COLD_FN void FailWithoutState() {
-  Fail("this kernel has no state of its PE: call shmem_module_init(module) after each init");
-}
-/// Whether there is a fault that the host has not taken.
-MORI_DEVICE_FN bool IsToldOfFault(const Faults* faults) {
-  return LoadRelaxed(reinterpret_cast<const u32*>(&faults->record.reason)) != 0;
-}
-/// Tells the host, and ends the calling thread; the kernel where nobody is to be told.
-[[noreturn]] MORI_DEVICE_COLD_FN void FailWith(FaultReason reason, FaultCall call, int pe,
-                                               u32 value, const char* message) {
-  Faults* faults = globalGpuStates.faults;
-  if (faults == nullptr) Fail(message);
-  if (!IsToldOfFault(faults)) {
-    StoreBulk(
-        reinterpret_cast<Vector16*>(&faults->record),
-        Vector16{static_cast<u32>(reason), static_cast<u32>(call), static_cast<u32>(pe), value});
-    FenceSystem();  // pairs with the acquiring load of the host
-  }
-  FailThread();
-}
-[[noreturn]] MORI_DEVICE_COLD_FN void FailOutOfReach(int pe, FaultCall call) {
-  const u32 n_pes = globalGpuStates.n_pes;
-  if (static_cast<u32>(pe) >= n_pes)
-    FailWith(FaultReason::kPeOutOfRange, call, pe, n_pes, "a PE is out of range");
-  FailWith(FaultReason::kPeOutOfReach, call, pe, n_pes, "a PE is not reached by load and store");
-}
-
-/// Ends a kernel to whose module the host has not published a state.
-MORI_DEVICE_FN void RequireState() {
-  if (globalGpuStates.header.magic != kContextMagic) FailWithoutState();
-}
-MORI_DEVICE_FN int MyPe() {
-  RequireState();
-  return static_cast<int>(globalGpuStates.my_pe);
-}
-MORI_DEVICE_FN int NPes() {
-  RequireState();
-  return static_cast<int>(globalGpuStates.n_pes);
-}
-
-MORI_DEVICE_FN void RequirePe(int pe, FaultCall call) {
-  if (static_cast<u32>(pe) >= static_cast<u32>(NPes())) FailOutOfReach(pe, call);
-}
 /// A field of `pe`'s addresses.
 MORI_DEVICE_FN u64 AddressOf(int pe, u64 PeAddresses::*field, FaultCall call) {
   RequirePe(pe, call);
@@ -96,16 +59,28 @@ MORI_DEVICE_FN u64 AddressOf(int pe, u64 PeAddresses::*field, FaultCall call) {
   return globalGpuStates.pes[pe].*field;
 }
 
-/// Where `pe`'s copy of a symmetric address is reached.
+/// The route of each operation: where load and store reach `pe`'s copy of a symmetric address; null
+/// where the ring does.
+template <typename T>
+MORI_DEVICE_FN T* NearPtr(T* address, int pe, FaultCall call) {
+  const u64 base = AddressOf(pe, &PeAddresses::heap, call);
+  if (base == 0) return nullptr;
+  return reinterpret_cast<T*>(base + HeapOffset(address));
+}
+/// The same for what nothing but load and store can do.
 template <typename T>
 MORI_DEVICE_FN T* Ptr(T* address, int pe, FaultCall call = FaultCall::kPtr) {
-  const u64 base = AddressOf(pe, &PeAddresses::heap, call);
-  if (base == 0) FailOutOfReach(pe, call);
-  const u64 offset = reinterpret_cast<u64>(address) - globalGpuStates.heap_base;
-  return reinterpret_cast<T*>(base + offset);
+  T* near = NearPtr(address, pe, call);
+  if (near == nullptr) FailOutOfReach(pe, call);
+  return near;
+}
+MORI_DEVICE_FN SyncWords* NearSyncWords(int pe) {
+  return reinterpret_cast<SyncWords*>(AddressOf(pe, &PeAddresses::sync, FaultCall::kBarrier));
 }
 MORI_DEVICE_FN SyncWords* SyncWordsOf(int pe) {
-  return reinterpret_cast<SyncWords*>(AddressOf(pe, &PeAddresses::sync, FaultCall::kBarrier));
+  SyncWords* near = NearSyncWords(pe);
+  if (near == nullptr) FailOutOfReach(pe, FaultCall::kBarrier);
+  return near;
 }
 
 // ---- put and get
@@ -125,35 +100,63 @@ MORI_DEVICE_FN u64 ElementBytes(u64 count, FaultCall call, int pe) {
   return count * sizeof(T);
 }
 
+// What load and store reach is in line; the rest is a call, by one thread.
 template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void PutNbi(void* dest, const void* source, u64 bytes, int pe) {
-  Copy<Scope, Source::kLocal, kUnit>(Ptr(static_cast<u8*>(dest), pe, FaultCall::kPut), source,
-                                     bytes);
+  u8* to = NearPtr(static_cast<u8*>(dest), pe, FaultCall::kPut);
+  if (to != nullptr) {
+    Copy<Scope, Source::kLocal, kUnit>(to, source, bytes);
+  } else if (Scope::Rank() == 0) {
+    RemotePut(RingOp::kPutNbi, pe, dest, source, bytes);
+  }
 }
 template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void GetNbi(void* dest, const void* source, u64 bytes, int pe) {
-  Copy<Scope, Source::kRemote, kUnit>(
-      dest, Ptr(static_cast<const u8*>(source), pe, FaultCall::kGet), bytes);
+  const u8* from = NearPtr(static_cast<const u8*>(source), pe, FaultCall::kGet);
+  if (from != nullptr) {
+    Copy<Scope, Source::kRemote, kUnit>(dest, from, bytes);
+  } else if (Scope::Rank() == 0) {
+    RemoteGet(RingOp::kGetNbi, pe, dest, source, bytes);
+  }
+}
+/// A put where load and store reach.
+template <typename Scope, u32 kUnit>
+MORI_DEVICE_FN void CopyAndMeet(u8* to, const void* source, u64 bytes) {
+  Copy<Scope, Source::kLocal, kUnit>(to, source, bytes);
+  Scope::Sync();  // of a put
 }
 template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void Put(void* dest, const void* source, u64 bytes, int pe) {
-  PutNbi<Scope, kUnit>(dest, source, bytes, pe);
-  Scope::Sync();
+  u8* to = NearPtr(static_cast<u8*>(dest), pe, FaultCall::kPut);
+  if (to == nullptr) {
+    return MeetOrFail<Scope>(Scope::Rank() == 0 &&
+                             RemotePut(RingOp::kPut, pe, dest, source, bytes));
+  }
+  CopyAndMeet<Scope, kUnit>(to, source, bytes);
 }
 template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void Get(void* dest, const void* source, u64 bytes, int pe) {
-  GetNbi<Scope, kUnit>(dest, source, bytes, pe);
+  const u8* from = NearPtr(static_cast<const u8*>(source), pe, FaultCall::kGet);
+  if (from == nullptr) {
+    return MeetOrFail<Scope>(Scope::Rank() == 0 &&
+                             RemoteGet(RingOp::kGet, pe, dest, source, bytes));
+  }
+  Copy<Scope, Source::kRemote, kUnit>(dest, from, bytes);
   Scope::Sync();
 }
 
 /// One element, by the calling thread.
 template <typename T>
 MORI_DEVICE_FN void P(T* dest, T value, int pe) {
-  *static_cast<volatile T*>(Ptr(dest, pe, FaultCall::kPut)) = value;
+  T* to = NearPtr(dest, pe, FaultCall::kPut);
+  if (to == nullptr) return RemoteP(dest, value, pe);
+  *static_cast<volatile T*>(to) = value;
 }
 template <typename T>
 MORI_DEVICE_FN T G(const T* source, int pe) {
-  return *static_cast<const volatile T*>(Ptr(source, pe, FaultCall::kGet));
+  const T* from = NearPtr(source, pe, FaultCall::kGet);
+  if (from == nullptr) return RemoteG(source, pe);
+  return *static_cast<const volatile T*>(from);
 }
 
 // ---- order and completion
@@ -163,6 +166,9 @@ template <typename Scope>
 MORI_DEVICE_FN void Fence() {
   Scope::Sync();
   FenceSystem();
+  if (!HasRemotePes()) return;
+  if (Scope::Rank() == 0) RemoteFence();
+  Scope::Sync();  // what others of the scope put from now on is on the ring behind it
 }
 /// What the scope put before is there, on all PEs. Sequentially consistent: it pairs with the quiet
 /// of who stores what this scope loads afterwards.
@@ -170,59 +176,85 @@ template <typename Scope>
 MORI_DEVICE_FN void Quiet() {
   Scope::Sync();
   FenceSequential();
+  if (HasRemotePes()) MeetOrFail<Scope>(Scope::Rank() == 0 && RemoteQuiet(-1, FaultCall::kQuiet));
 }
 /// The same on `pe`.
 template <typename Scope>
 MORI_DEVICE_FN void Quiet(int pe) {
   RequirePe(pe, FaultCall::kQuiet);
-  Quiet<Scope>();
+  Scope::Sync();
+  FenceSequential();
+  if (HasRemotePes()) MeetOrFail<Scope>(Scope::Rank() == 0 && RemoteQuietOf(pe));
 }
 
 // ---- atomics, by the calling thread, on integers of 32 and 64 bits; fetch, set, swap and
 // compare-swap on whatever has that size
 
+/// `near(word)` where load and store reach the target, and the same by the ring where they do not.
+template <typename T, typename Near>
+MORI_DEVICE_FN T FetchingAtomic(RingAtomic code, const T* target, WordOf<T> value,
+                                WordOf<T> expected, int pe, Near near) {
+  const T* word = NearPtr(target, pe, FaultCall::kAtomic);
+  if (word != nullptr) return FromWord<T>(near(const_cast<WordOf<T>*>(AsWord(word))));
+  return FromWord<T>(static_cast<WordOf<T>>(
+      RemoteFetch(pe, HeapOffset(target), code, sizeof(T), value, expected)));
+}
+/// The same without a result.
+template <typename T, typename Near>
+MORI_DEVICE_FN void PostingAtomic(RingAtomic code, T* target, WordOf<T> value, int pe, Near near) {
+  T* word = NearPtr(target, pe, FaultCall::kAtomic);
+  if (word != nullptr) {
+    near(AsWord(word));
+  } else {
+    RemotePost(RingMemory::kHeap, pe, HeapOffset(target), code, sizeof(T), value,
+               FaultCall::kAtomic);
+  }
+}
+
 template <typename T>
 MORI_DEVICE_FN T AtomicFetch(const T* target, int pe) {
-  return FromWord<T>(LoadRelaxed(AsWord(Ptr(target, pe, FaultCall::kAtomic))));
+  return FetchingAtomic(RingAtomic::kFetch, target, 0, 0, pe,
+                        [](WordOf<T>* word) { return LoadRelaxed(word); });
 }
 template <typename T>
 MORI_DEVICE_FN void AtomicSet(T* target, T value, int pe) {
-  StoreRelaxed(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value));
+  PostingAtomic(RingAtomic::kSet, target, ToWord(value), pe,
+                [&](WordOf<T>* word) { StoreRelaxed(word, ToWord(value)); });
 }
 /// Add and the operations on bits are for integers.
 template <typename T>
 MORI_DEVICE_FN void RequireInteger() {
   static_assert(T(1) / T(2) == T(0), "atomic add, and, or and xor are on integers");
 }
-template <typename T>
-MORI_DEVICE_FN T AtomicFetchAdd(T* target, T value, int pe) {
-  RequireInteger<T>();
-  return FromWord<T>(FetchAdd(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value)));
-}
-template <typename T>
-MORI_DEVICE_FN T AtomicFetchAnd(T* target, T value, int pe) {
-  RequireInteger<T>();
-  return FromWord<T>(FetchAnd(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value)));
-}
-template <typename T>
-MORI_DEVICE_FN T AtomicFetchOr(T* target, T value, int pe) {
-  RequireInteger<T>();
-  return FromWord<T>(FetchOr(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value)));
-}
-template <typename T>
-MORI_DEVICE_FN T AtomicFetchXor(T* target, T value, int pe) {
-  RequireInteger<T>();
-  return FromWord<T>(FetchXor(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value)));
-}
+#define MORI_ATOMIC_OF_INTEGERS(Name)                                                         \
+  template <typename T>                                                                       \
+  MORI_DEVICE_FN T AtomicFetch##Name(T* target, T value, int pe) {                            \
+    RequireInteger<T>();                                                                      \
+    return FetchingAtomic(RingAtomic::kFetch##Name, target, ToWord(value), 0, pe,             \
+                          [&](WordOf<T>* word) { return Fetch##Name(word, ToWord(value)); }); \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  MORI_DEVICE_FN void Atomic##Name(T* target, T value, int pe) {                              \
+    RequireInteger<T>();                                                                      \
+    PostingAtomic(RingAtomic::kFetch##Name, target, ToWord(value), pe,                        \
+                  [&](WordOf<T>* word) { Fetch##Name(word, ToWord(value)); });                \
+  }
+MORI_ATOMIC_OF_INTEGERS(Add)
+MORI_ATOMIC_OF_INTEGERS(And)
+MORI_ATOMIC_OF_INTEGERS(Or)
+MORI_ATOMIC_OF_INTEGERS(Xor)
+#undef MORI_ATOMIC_OF_INTEGERS
 template <typename T>
 MORI_DEVICE_FN T AtomicSwap(T* target, T value, int pe) {
-  return FromWord<T>(Swap(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(value)));
+  return FetchingAtomic(RingAtomic::kSwap, target, ToWord(value), 0, pe,
+                        [&](WordOf<T>* word) { return Swap(word, ToWord(value)); });
 }
 /// Stores `value` where `expected` was found. @return what was found
 template <typename T>
 MORI_DEVICE_FN T AtomicCompareSwap(T* target, T expected, T value, int pe) {
-  return FromWord<T>(
-      CompareSwap(AsWord(Ptr(target, pe, FaultCall::kAtomic)), ToWord(expected), ToWord(value)));
+  return FetchingAtomic(
+      RingAtomic::kCompareSwap, target, ToWord(value), ToWord(expected), pe,
+      [&](WordOf<T>* word) { return CompareSwap(word, ToWord(expected), ToWord(value)); });
 }
 
 // ---- signals
@@ -239,10 +271,11 @@ MORI_DEVICE_FN const u64* SignalWord(const Word* sig_addr) {
   return reinterpret_cast<const u64*>(sig_addr);
 }
 
-/// Sets or adds the signal, by the calling thread; what it put before comes first.
-template <typename Word>
-MORI_DEVICE_FN void PostSignal(Word* sig_addr, u64 signal, Signal op, int pe) {
-  u64* word = SignalWord(Ptr(sig_addr, pe, FaultCall::kSignal));
+MORI_DEVICE_FN RingAtomic RingAtomicOf(Signal op) {
+  return op == Signal::kSet ? RingAtomic::kSet : RingAtomic::kFetchAdd;
+}
+/// Sets or adds the signal, by the calling thread, where load and store reach it.
+MORI_DEVICE_FN void PostNearSignal(u64* word, u64 signal, Signal op) {
   FenceRelease();  // pairs with the acquiring load of who waits for the signal
   if (op == Signal::kSet) {
     StoreRelaxed(word, signal);
@@ -250,18 +283,37 @@ MORI_DEVICE_FN void PostSignal(Word* sig_addr, u64 signal, Signal op, int pe) {
     FetchAdd(word, signal);
   }
 }
+/// Sets or adds the signal, by the calling thread; what it put before comes first.
+template <typename Word>
+MORI_DEVICE_FN void PostSignal(Word* sig_addr, u64 signal, Signal op, int pe) {
+  u64* word = SignalWord(NearPtr(sig_addr, pe, FaultCall::kSignal));
+  if (word != nullptr) {
+    PostNearSignal(word, signal, op);
+  } else {
+    RemoteSignal(pe, sig_addr, RingAtomicOf(op), signal);
+  }
+}
 /// Puts, then sets or adds the signal there: who sees the signal sees the data.
-template <typename Scope, typename Word>
+template <typename Scope, bool kWaits = false, typename Word>
 MORI_DEVICE_FN void PutSignalNbi(void* dest, const void* source, u64 bytes, Word* sig_addr,
                                  u64 signal, Signal op, int pe) {
-  Put<Scope>(dest, source, bytes, pe);
-  // The leader's fence is cumulative over the scope, whose threads have met in Put.
-  if (Scope::Rank() == 0) PostSignal(sig_addr, signal, op, pe);
+  u8* to = NearPtr(static_cast<u8*>(dest), pe, FaultCall::kPut);
+  if (to == nullptr) {
+    const bool has_failed =
+        Scope::Rank() == 0 && RemotePutSignal(pe, dest, source, bytes, SignalWord(sig_addr),
+                                              RingAtomicOf(op), signal, kWaits);
+    if (kWaits) MeetOrFail<Scope>(has_failed);
+    return;
+  }
+  CopyAndMeet<Scope, 1>(to, source, bytes);
+  // The leader's fence is cumulative over the scope, whose threads have met.
+  if (Scope::Rank() == 0)
+    PostNearSignal(SignalWord(Ptr(sig_addr, pe, FaultCall::kSignal)), signal, op);
 }
 template <typename Scope, typename Word>
 MORI_DEVICE_FN void PutSignal(void* dest, const void* source, u64 bytes, Word* sig_addr, u64 signal,
                               Signal op, int pe) {
-  PutSignalNbi<Scope>(dest, source, bytes, sig_addr, signal, op, pe);
+  PutSignalNbi<Scope, true>(dest, source, bytes, sig_addr, signal, op, pe);
 }
 /// This PE's signal word; acquires.
 template <typename Word>

@@ -26,6 +26,7 @@ enum class RingOp : u32 {
   kFetch = 9,      ///< the same with what was there in the result; expects what is in `here`
   kFence = 10,     ///< what was put and posted to a PE comes before what comes to it later
   kQuiet = 11,     ///< counts when everything to `pe` is done, or, of `kAllPes`, to all
+  kPutToAll = 12,  ///< kPutNbi of `bytes` at `here + pe * value` to each remote `pe`
 };
 /// By number those of `detail::AtomicOp`.
 enum class RingAtomic : u32 {
@@ -140,10 +141,14 @@ MORI_DEVICE_FN u64 TakeTicket(const Ring& ring) {
   return ticket;
 }
 
-/// Returns when the command was carried out. @return whether it, or one behind it, failed
+/// Returns when the last of these commands was carried out. @return whether one from the first on
+/// failed: one that is another thread's, too, or comes behind the last
+MORI_DEVICE_FN bool AwaitCommands(const Ring& ring, u64 first, u64 last) {
+  while (LoadAcquire(&ring.done->count) <= last) Sleep();
+  return LoadRelaxed(&ring.done->failed) > first;
+}
 MORI_DEVICE_FN bool AwaitCommand(const Ring& ring, u64 ticket) {
-  while (LoadAcquire(&ring.done->count) <= ticket) Sleep();
-  return LoadRelaxed(&ring.done->failed) > ticket;
+  return AwaitCommands(ring, ticket, ticket);
 }
 
 /// What this thread, and who synchronised with it, did before is there for who takes the entry.
