@@ -320,7 +320,7 @@ def measured(figures: Figures, metric: str) -> tuple[list[int], list[float]]:
 def draw(figures: Figures, costs: Costs, cpus: int, per_node: int, path: Path) -> dict:
     """Plots the panels; returns what the curves say."""
     plots.style()
-    figure, axes = plt.subplots(2, 2)
+    figure, axes = plt.subplots(2, 2, figsize=(9, 7))
     (left, right), (messages, memory) = axes
     here = [n for n in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if n > cpus]
     many = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 100_000]
@@ -343,7 +343,7 @@ def draw(figures: Figures, costs: Costs, cpus: int, per_node: int, path: Path) -
     for wire in WIRES:
         style = {"color": plots.PEERS, "linestyle": lines[wire]}
         init = curves[f"init_nodes_{wire}_ms"]
-        left.plot(many, init, label=f"{at_node}, {names[wire]}", **style)
+        left.plot(many, init, label=f"nodes of {per_node} PEs, {names[wire]}", **style)
         sent = [row["messages"] for row in counts[wire]]
         messages.plot(many, sent, label=names[wire], **style)
         kept = [row["peak_of_a_pe_mib"] for row in counts[wire]]
