@@ -57,8 +57,8 @@ MORI_DEVICE_FN bool TellAndAwaitInRounds(SyncWords* mine, u64 epoch, FaultCall c
       StoreRelaxed(&reinterpret_cast<SyncWords*>(near)->epochs[my_pe], epoch);
     } else {
       RemotePost(RingMemory::kSyncWords, static_cast<int>(to),
-                 __builtin_offsetof(SyncWords, epochs) + sizeof(u64) * my_pe, RingAtomic::kFetchAdd,
-                 sizeof(u64), 1, call);
+                 reinterpret_cast<u64>(&mine->epochs[my_pe]) - reinterpret_cast<u64>(mine),
+                 RingAtomic::kFetchAdd, sizeof(u64), 1, call);
     }
     if (!Await([&](auto order) { return Load(&mine->epochs[from], order) >= epoch; })) return false;
   }

@@ -172,29 +172,41 @@ MORI_DEVICE_FN void MeetOrFail(bool has_failed) {
 template <typename T>
 struct WordsOf {
   static constexpr u32 kCount = (sizeof(T) + 7) / 8;
+  struct Bytes {
+    u8 of[sizeof(T)];
+  };
   u64 of[kCount];
 
-  static MORI_DEVICE_FN u32 Bytes(u32 n) {
+  static MORI_DEVICE_FN u32 BytesIn(u32 n) {
     return static_cast<u32>(sizeof(T) - 8 * n < 8 ? sizeof(T) - 8 * n : 8);
+  }
+  MORI_DEVICE_FN void Take(const T& value) {
+    const Bytes bytes = __builtin_bit_cast(Bytes, value);
+    MORI_UNROLL
+    for (u32 i = 0; i < sizeof(T); ++i) of[i / 8] |= static_cast<u64>(bytes.of[i]) << 8 * (i % 8);
+  }
+  MORI_DEVICE_FN T Value() const {
+    Bytes bytes{};
+    MORI_UNROLL
+    for (u32 i = 0; i < sizeof(T); ++i) bytes.of[i] = static_cast<u8>(of[i / 8] >> 8 * (i % 8));
+    return __builtin_bit_cast(T, bytes);
   }
 };
 template <typename T>
 MORI_DEVICE_FN void RemoteP(T* dest, const T& value, int pe) {
   WordsOf<T> words{};
-  __builtin_memcpy(words.of, &value, sizeof value);
+  words.Take(value);
   MORI_UNROLL
   for (u32 n = 0; n < WordsOf<T>::kCount; ++n)
-    RemotePutValue(pe, HeapOffset(dest) + 8 * n, words.of[n], WordsOf<T>::Bytes(n));
+    RemotePutValue(pe, HeapOffset(dest) + 8 * n, words.of[n], WordsOf<T>::BytesIn(n));
 }
 template <typename T>
 MORI_DEVICE_FN T RemoteG(const T* source, int pe, FaultCall call = FaultCall::kGet) {
   WordsOf<T> words{};
   MORI_UNROLL
   for (u32 n = 0; n < WordsOf<T>::kCount; ++n)
-    words.of[n] = RemoteGetValue(pe, HeapOffset(source) + 8 * n, WordsOf<T>::Bytes(n), call);
-  T value;
-  __builtin_memcpy(&value, words.of, sizeof value);
-  return value;
+    words.of[n] = RemoteGetValue(pe, HeapOffset(source) + 8 * n, WordsOf<T>::BytesIn(n), call);
+  return words.Value();
 }
 
 }  // namespace mori::shmem::device
