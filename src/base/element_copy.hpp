@@ -47,6 +47,7 @@ inline std::size_t PieceBefore(std::uintptr_t address, std::size_t width, std::s
 }
 
 #define MORI_IN_PLACE inline __attribute__((always_inline))
+#define MORI_OUT_OF_LINE __attribute__((noinline))
 #if defined(__x86_64__)
 #define MORI_AVX2 __attribute__((target("avx2")))
 #define MORI_AVX2_INLINE inline __attribute__((target("avx2"), always_inline))
@@ -180,13 +181,24 @@ MORI_IN_PLACE void MoveWords(Rest rest) {
 
 #if defined(__x86_64__)
 
-/// Less than two vectors, from where a word may begin.
+template <typename Accesses>
+MORI_IN_PLACE Rest MoveTwo16(Rest rest) {
+  Accesses::Move16(rest.to, rest.from);
+  Accesses::Move16(rest.to + 16, rest.from + 16);
+  return rest.After(32);
+}
+/// From where a word may begin. Up to two vectors without a loop.
 template <typename Accesses, typename Word>
 MORI_IN_PLACE void MoveShort(Rest rest) {
   if constexpr (sizeof(Word) == 1) {
     Accesses::MoveBytes(rest.to, rest.from, rest.bytes);
   } else {
-    while (rest.bytes >= 16) {
+    while (rest.bytes > kPair) rest = MoveTwo16<Accesses>(rest);
+    if (rest.bytes >= 32) {
+      rest = MoveTwo16<Accesses>(rest);
+      if (rest.bytes >= 32) rest = MoveTwo16<Accesses>(rest);
+    }
+    if (rest.bytes >= 16) {
       Accesses::Move16(rest.to, rest.from);
       rest = rest.After(16);
     }
@@ -206,7 +218,7 @@ MORI_AVX2 void MoveVectors(std::byte* to, const std::byte* from, std::size_t byt
     Accesses::MoveVector(rest.to, rest.from);
     rest = rest.After(kVector);
   }
-  MoveShort<Accesses, Word>(rest);
+  if (rest.bytes != 0) MoveShort<Accesses, Word>(rest);
 }
 
 /// This one and the next are for what is long enough that vectors may stand at multiples of their
@@ -253,13 +265,13 @@ MORI_AVX2 std::size_t MoveStream(std::byte* to, const std::byte* from, std::size
   return bytes - rest.bytes;
 }
 
-/// From where a word may begin.
+/// What the two below do not do. Out of line, as `MoveVectors()`: so they need no registers of
+/// their own.
 template <typename Accesses, typename Word>
-MORI_IN_PLACE void MoveAll(Rest rest) {
-  if (rest.bytes <= kPair || !Accesses::HasVectors()) {
+MORI_OUT_OF_LINE void MoveLong(std::byte* to, const std::byte* from, std::size_t bytes) {
+  Rest rest{to, from, bytes};
+  if (!Accesses::HasVectors()) {
     MoveShort<Accesses, Word>(rest);
-  } else if (rest.bytes < Accesses::kDirectedFrom) {
-    MoveVectors<Accesses, Word>(rest.to, rest.from, rest.bytes);
   } else if (rest.bytes < Accesses::kStringFrom) {
     const std::size_t distance = (rest.ToNumber() - rest.FromNumber()) % kPage;
     const bool destination_follows = distance != 0 && distance < kPage / 2;
@@ -271,6 +283,18 @@ MORI_IN_PLACE void MoveAll(Rest rest) {
     const std::size_t words = rest.bytes / sizeof(Word);
     Accesses::template MoveString<Word>(rest.to, rest.from, words);
     MoveEnd<Accesses, sizeof(Word)>(rest.After(words * sizeof(Word)));
+  }
+}
+
+/// From where a word may begin.
+template <typename Accesses, typename Word>
+MORI_IN_PLACE void MoveAll(Rest rest) {
+  if (rest.bytes <= kPair) {
+    MoveShort<Accesses, Word>(rest);
+  } else if (rest.bytes < Accesses::kDirectedFrom && Accesses::HasVectors()) {
+    MoveVectors<Accesses, Word>(rest.to, rest.from, rest.bytes);
+  } else {
+    MoveLong<Accesses, Word>(rest.to, rest.from, rest.bytes);
   }
 }
 
@@ -287,11 +311,10 @@ MORI_IN_PLACE void MoveAll(Rest rest) {
 
 #endif
 
+/// Of ends that are not both aligned to words.
 template <typename Accesses>
-MORI_IN_PLACE void Copy(void* to, const void* from, std::size_t bytes) {
-  Rest rest{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes};
-  if (((rest.ToNumber() | rest.FromNumber()) & 7) == 0)  // as most do
-    return MoveAll<Accesses, std::uint64_t>(rest);
+MORI_OUT_OF_LINE void CopyShifted(std::byte* to, const std::byte* from, std::size_t bytes) {
+  Rest rest{to, from, bytes};
   const std::size_t width = WholeWidth(rest.ToNumber(), rest.FromNumber(), 8);
   while (const std::size_t piece = PieceBefore(rest.ToNumber(), width, rest.bytes))
     rest = MovePiece<Accesses>(rest, piece);
@@ -301,6 +324,14 @@ MORI_IN_PLACE void Copy(void* to, const void* from, std::size_t bytes) {
     case 2: return MoveAll<Accesses, std::uint16_t>(rest);
     default: return MoveAll<Accesses, std::uint8_t>(rest);
   }
+}
+
+template <typename Accesses>
+MORI_IN_PLACE void Copy(void* to, const void* from, std::size_t bytes) {
+  const Rest rest{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes};
+  if (((rest.ToNumber() | rest.FromNumber()) & 7) == 0) [[likely]]  // as most do
+    return MoveAll<Accesses, std::uint64_t>(rest);
+  CopyShifted<Accesses>(rest.to, rest.from, bytes);
 }
 
 }  // namespace element_copy

@@ -211,6 +211,17 @@ TEST(ElementCopyPieces, RealOnesCopyEveryByteAndNoOther) {
   }
 }
 
+TEST(ElementCopyPieces, WordsInPlaceCopyEveryByteAndNoOther) {
+  alignas(8) std::byte from[144], to[160];
+  for (std::size_t i = 0; i < sizeof from; ++i) from[i] = static_cast<std::byte>(i + 1);
+  for (std::size_t bytes = 0; bytes <= 128; ++bytes) {
+    std::ranges::fill(to, std::byte{0});
+    detail::CopyKnown<16>(to + 8, from + 8, bytes);
+    EXPECT_TRUE(std::equal(to + 8, to + 8 + bytes, from + 8)) << bytes;
+    EXPECT_EQ(std::ranges::count(to, std::byte{0}), static_cast<std::ptrdiff_t>(160 - bytes));
+  }
+}
+
 TEST(ElementCopyPieces, WhatTheCompilerKnowsTheSizeOfIsOneAccess) {
   alignas(8) std::byte from[16], to[16] = {};
   for (std::size_t i = 0; i < 16; ++i) from[i] = static_cast<std::byte>(i + 1);

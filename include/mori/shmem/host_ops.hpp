@@ -132,12 +132,10 @@ inline void CopyWord(void* to, const void* from) {
 }
 /// The same for `bytes` that `IsOneAccess()` is true of.
 inline void CopyOneAccess(void* to, const void* from, std::size_t bytes) {
-  switch (bytes) {
-    case 8: CopyWord<std::uint64_t>(to, from); break;
-    case 4: CopyWord<std::uint32_t>(to, from); break;
-    case 2: CopyWord<std::uint16_t>(to, from); break;
-    default: CopyWord<std::uint8_t>(to, from);
-  }
+  if (bytes == 8) return CopyWord<std::uint64_t>(to, from);
+  if (bytes == 4) return CopyWord<std::uint32_t>(to, from);
+  if (bytes == 2) return CopyWord<std::uint16_t>(to, from);
+  CopyWord<std::uint8_t>(to, from);
 }
 
 /// One store to memory of others of what nobody else changes, and one load the other way. What is
@@ -210,11 +208,31 @@ inline std::size_t ElementBytes(std::size_t count) {
   return __builtin_mul_overflow(count, sizeof(T), &bytes) ? SIZE_MAX : bytes;
 }
 
+/// All words of it in place, for `bytes` that the compiler knows, and the end. Both ends are
+/// aligned to words.
+template <std::size_t kMostWords>
+inline __attribute__((always_inline)) void CopyKnown(std::byte* to, const std::byte* from,
+                                                     std::size_t bytes) {
+  if constexpr (kMostWords > 0) {
+    if (bytes >= 8) {
+      CopyWord<std::uint64_t>(to, from);
+      return CopyKnown<kMostWords - 1>(to + 8, from + 8, bytes - 8);
+    }
+  }
+  if ((bytes & 4) != 0) CopyWord<std::uint32_t>(to, from);
+  if ((bytes & 2) != 0) CopyWord<std::uint16_t>(to + (bytes & 4), from + (bytes & 4));
+  if ((bytes & 1) != 0) CopyWord<std::uint8_t>(to + (bytes & 6), from + (bytes & 6));
+}
+
 inline void Copy(void* to, const void* from, std::size_t bytes) {
 #if defined(__x86_64__)
-  // A small number that the compiler knows. What crosses a cache line is parted there, and elements
-  // do not cross it.
-  if (__builtin_constant_p(bytes) && IsOneAccess(bytes)) return CopyOneAccess(to, from, bytes);
+  // What crosses a cache line is parted there, and elements do not cross it.
+  if (IsOneAccess(bytes)) return CopyOneAccess(to, from, bytes);
+  if (__builtin_constant_p(bytes) && bytes <= kValueInPlace &&
+      ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) & 7) == 0) {
+    return CopyKnown<kValueInPlace / 8>(static_cast<std::byte*>(to),
+                                        static_cast<const std::byte*>(from), bytes);
+  }
 #endif
   CopyElements(to, from, bytes);
 }
