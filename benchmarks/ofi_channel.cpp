@@ -12,6 +12,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -255,6 +256,38 @@ void* MakeMemory() {
   return memory;
 }
 
+/// This thread alone to a CPU of its own, as threads that spin should be; its helpers, which are
+/// there by now, run where there is room.
+void Pin(int cpu) {
+  cpu_set_t mask;
+  if (::sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) < 2) return;
+  for (int each = 0, left = cpu; each < CPU_SETSIZE; ++each) {
+    if (!CPU_ISSET(each, &mask) || left-- > 0) continue;
+    CPU_ZERO(&mask);
+    CPU_SET(each, &mask);
+    ::sched_setaffinity(0, sizeof mask, &mask);
+    return;
+  }
+}
+
+/// Rounds of a signal there and one back, as waits of the library do it.
+void Exchange(const Ours& ours, std::byte* memory, int self, long rounds) {
+  constexpr std::size_t kWord = 8192;
+  auto* word = reinterpret_cast<std::uint64_t*>(memory + kWord);
+  static std::uint64_t start = 0;  // rounds so far: the other side may already be ahead
+  const auto send = [&] {
+    RequireDone(ours.channel().PutSignal(1 - self, ours.place(0), memory, 8, ours.place(kWord), 1,
+                                         SignalOp::kAdd));
+  };
+  for (std::uint64_t round = 1; round <= static_cast<std::uint64_t>(rounds); ++round) {
+    if (self == 0) send();
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != start + round) ours.channel().Progress();
+    if (self == 1) send();
+  }
+  start += static_cast<std::uint64_t>(rounds);
+  RequireDone(ours.channel().Quiet(1 - self));
+}
+
 /// Serves until the other side closes the pipe; the bare endpoint spins while it is told to.
 void RunTarget(const Options& options, const Pipe& other) {
   void* memory = MakeMemory();
@@ -263,12 +296,17 @@ void RunTarget(const Options& options, const Pipe& other) {
   spinning.Meet(other);
   Ours ours(options, 1, memory);
   ours.Meet(other);
+  Pin(1);
   bool spins = false;
   for (;;) {
     char order = 0;
     const ssize_t got = ::recv(other.fd(), &order, 1, spins ? MSG_DONTWAIT : 0);
     if (got == 0) return;
-    if (got == 1) {
+    if (order == 'e') {
+      long rounds = 0;
+      other.Receive(&rounds, sizeof rounds);
+      Exchange(ours, static_cast<std::byte*>(memory), 1, rounds);
+    } else if (got == 1) {
       spins = order == 's';
       other.Send(&order, 1);
     } else {
@@ -289,10 +327,12 @@ class Initiator {
     spinning_.Meet(other_);
     ours_ = std::make_unique<Ours>(options, 0, memory_);
     ours_->Meet(other_);
+    Pin(0);
   }
 
   void Run() {
     Latencies();
+    Signals();
     Rates();
     for (const std::size_t bytes : {std::size_t{65536}, std::size_t{1} << 20}) Bandwidth(bytes);
   }
@@ -327,6 +367,16 @@ class Initiator {
              std::string::npos;
     });
     if (!all.empty()) MeasureInTurns(all, {options_.batches, options_.batch_ms});
+  }
+
+  void Signals() {
+    Measure({{{"ofi_signal", 8, 2, "channel", Unit::kUs},
+              [this](long rounds) {
+                other_.Send("e", 1);
+                other_.Send(&rounds, sizeof rounds);
+                Exchange(*ours_, memory_, 0, rounds);
+              },
+              2}});
   }
 
   void Latencies() {

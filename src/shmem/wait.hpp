@@ -50,6 +50,8 @@ Status WaitUntilHolds(const World& world, const char* call, Holds holds, Describ
                                 fmt::format("{}, while {}", health.message(), describe()));
       }
     }
+    // The thread that serves others would need a CPU that this one does not leave it.
+    if (waiter.phase() != Waiter::Phase::kSleep) world.MakeProgress();
     waiter.Pause();
   }
   return Status();

@@ -51,6 +51,10 @@ class World {
   const DeviceRuntime& runtime() const { return *runtime_; }
   const SymmetricMemory& memory() const { return *memory_; }
   const Operations& operations() const { return *operations_; }
+  /// For waits that spin, beside each look: what PEs of other nodes ask of this one goes on.
+  void MakeProgress() const {
+    if (network_ != nullptr) network_->channel().Progress();
+  }
 
   /// Collective calls; see shmem_api.hpp.
   Result<void*> Malloc(std::uint64_t bytes, std::uint64_t alignment, unsigned flags,

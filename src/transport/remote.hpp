@@ -82,6 +82,10 @@ class Channel {
   virtual Status Quiet() = 0;
   /// The same for what went to one PE; an error as long as that is lost.
   virtual Status Quiet(int pe) = 0;
+
+  /// For waits that spin, beside each look: does what others ask of this PE, and sends what is to
+  /// be sent, if there is any. Never waits; less than a microsecond if there is nothing.
+  virtual void Progress() {}
 };
 
 /// What a remote transport is made of.

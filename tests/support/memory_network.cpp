@@ -12,6 +12,7 @@
 
 #include "base/element_copy.hpp"
 #include "base/text.hpp"
+#include "transport/ofi/regions.hpp"
 
 namespace mori::shmem::testing {
 namespace {
@@ -327,8 +328,8 @@ class MemoryNetwork::State {
     }
     switch (operation.what) {
       case Operation::What::kWrite:
-        CopyElements(memory, operation.copy.empty() ? operation.source : operation.copy.data(),
-                     operation.bytes);
+        ofi::CopyIn(memory, operation.copy.empty() ? operation.source : operation.copy.data(),
+                    operation.bytes);
         break;
       case Operation::What::kRead: CopyElements(operation.target, memory, operation.bytes); break;
       case Operation::What::kAtomic:

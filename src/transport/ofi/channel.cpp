@@ -153,7 +153,7 @@ Status OfiChannel::PutNbi(int pe, RemotePlace to, const void* from, std::uint64_
     const Regions::Use use(*regions_);
     std::byte* memory = nullptr;
     MORI_RETURN_IF_ERROR(FindOwn(use, to, bytes, &memory));
-    CopyElements(memory, from, bytes);
+    CopyIn(memory, from, bytes);
     return Status();
   }
   if (bytes > kSmallBytes)
@@ -282,6 +282,12 @@ Status OfiChannel::Quiet(int pe) {
   const Status waited = AwaitAll(at, lock);
   const Status failure = std::exchange(at.failure, Status());
   return waited.ok() ? failure : waited;
+}
+
+void OfiChannel::Progress() {
+  spins_.fetch_add(1, std::memory_order_relaxed);  // the server may rest
+  TryDrain();
+  TellLosses();
 }
 
 // ---- parts of calls
@@ -423,7 +429,7 @@ Status OfiChannel::WaitUntil(Peer& peer, Lock& lock, Condition condition) {
     lock.unlock();
     const auto now = Clock::now();
     if (now < spin_until) {
-      Progress();
+      TryDrain();
     } else {
       spinning.End();
       std::unique_lock wait(wake_mutex_);
@@ -512,7 +518,7 @@ void OfiChannel::Lose(Peer& peer, const std::string& why) {
 
 // ---- progress
 
-bool OfiChannel::Progress() {
+bool OfiChannel::TryDrain() {
   const std::unique_lock progress(progress_mutex_, std::try_to_lock);
   return progress.owns_lock() && Drain();
 }
@@ -524,6 +530,7 @@ bool OfiChannel::Drain() {
   for (;;) {
     const ssize_t count = ::fi_cq_read(endpoint_->queue(), entries, kAtATime);
     if (count > 0) {
+      Handover::Take();
       for (ssize_t i = 0; i < count; ++i) Finish(entries[i]);
       is_new = true;
       if (static_cast<std::size_t>(count) == kAtATime) continue;
@@ -566,6 +573,7 @@ void OfiChannel::Finish(const fi_cq_msg_entry& entry) {
 void OfiChannel::FinishFailed() {
   fi_cq_err_entry entry{};
   if (::fi_cq_readerr(endpoint_->queue(), &entry, 0) != 1) return;
+  Handover::Take();
   auto* request = static_cast<Request*>(entry.op_context);
   if (request == nullptr) return;  // one failure makes several entries, one of them with a context
   const std::string why = endpoint_->library().ErrorText(entry.err);
@@ -641,7 +649,7 @@ void OfiChannel::CarryOut(Peer& peer, const Record& record, const Regions::Use& 
       std::byte* memory = use.Find(header.key, header.address, header.bytes);
       if (memory == nullptr)
         return Answer(peer, 0, [](MessageWriter& writer) { writer.Refuse(0); });
-      CopyElements(memory, record.data, header.bytes);
+      CopyIn(memory, record.data, header.bytes);
       return;
     }
     case RecordKind::kPost: {
@@ -744,14 +752,6 @@ void OfiChannel::Serve() {
   auto probe_at = Clock::now();
   std::uint64_t spins = 0;
   while (!is_stopped_) {
-    while (OthersServe(&spins) && !is_stopped_)
-      ::clock_nanosleep(CLOCK_MONOTONIC, 0, &kRest, nullptr);
-    bool may_wait = false;
-    {
-      const std::lock_guard progress(progress_mutex_);
-      for (int empty = 0; empty < kLooks;) empty = Drain() ? 0 : empty + 1;
-      may_wait = endpoint_->MayWait();
-    }
     LookAfterStuck();
     if (const auto now = Clock::now(); now >= probe_at) {
       probe_at = now + kProbeEvery;
@@ -759,6 +759,16 @@ void OfiChannel::Serve() {
       if (has_connected_.exchange(false)) endpoint_->connections().CloseOnExec();
     }
     TellLosses();
+    if (OthersServe(&spins)) {
+      ::clock_nanosleep(CLOCK_MONOTONIC, 0, &kRest, nullptr);
+      continue;
+    }
+    bool may_wait = false;
+    {
+      const std::lock_guard progress(progress_mutex_);
+      for (int empty = 0; empty < kLooks;) empty = Drain() ? 0 : empty + 1;
+      may_wait = endpoint_->MayWait();
+    }
     if (!may_wait) continue;
     pollfd waits[] = {{endpoint_->wait_descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
     ::poll(waits, 2, stuck_ > 0 ? kStuckPollMs : 100);

@@ -60,6 +60,7 @@ class OfiChannel final : public Channel {
   Status Fence() override;
   Status Quiet() override;
   Status Quiet(int pe) override;
+  void Progress() override;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -170,7 +171,7 @@ class OfiChannel final : public Channel {
   void NoteFailure(Peer& peer, Status failure);
 
   // What the network brings, for whoever holds `progress_mutex_`.
-  bool Progress();
+  bool TryDrain();
   bool Drain();
   void Finish(const fi_cq_msg_entry& entry);
   void FinishFailed();

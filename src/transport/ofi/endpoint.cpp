@@ -112,6 +112,7 @@ ssize_t Endpoint::Write(fi_addr_t to, RemotePlace place, const void* from, std::
   message.rma_iov = &target;
   message.rma_iov_count = 1;
   message.context = context;
+  Handover::Give();
   return ::fi_writemsg(endpoint_.get(), &message, FI_DELIVERY_COMPLETE | FI_COMPLETION);
 }
 

@@ -1,6 +1,9 @@
 #include "transport/ofi/regions.hpp"
 
 #include <atomic>
+#include <cstring>
+
+#include "base/element_copy.hpp"
 
 namespace mori::shmem::ofi {
 namespace {
@@ -47,6 +50,17 @@ std::byte* Regions::Use::Find(std::uint64_t key, std::uint64_t address, std::uin
   const std::uint64_t offset = address - region.address;  // beyond the end also where it is before
   if (offset > region.bytes || bytes > region.bytes - offset) return nullptr;
   return region.start + offset;
+}
+
+void CopyIn(std::byte* to, const void* from, std::uint64_t bytes) {
+  const auto store = [&]<typename T>(T word) {
+    std::memcpy(&word, from, sizeof word);
+    std::atomic_ref<T>(*reinterpret_cast<T*>(to)).store(word, std::memory_order_release);
+  };
+  const bool is_aligned = bytes != 0 && reinterpret_cast<std::uintptr_t>(to) % bytes == 0;
+  if (is_aligned && bytes == 8) return store(std::uint64_t{});
+  if (is_aligned && bytes == 4) return store(std::uint32_t{});
+  CopyElements(to, from, bytes);
 }
 
 bool IsAtomic(AtomicOp op, int width, const void* memory) {
