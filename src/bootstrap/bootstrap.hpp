@@ -32,8 +32,10 @@ Status RanksDidNotCome(const std::vector<int>& missing, int size, const Deadline
 
 /// How long a call waits for other ranks: until a deadline, or as long as a watch lets it.
 struct WaitLimit {
-  WaitLimit(const Deadline& end) : deadline(end) {}
-  WaitLimit(WaitWatch* looks_after) : deadline(Deadline::Never()), watch(looks_after) {}
+  // Implicit: a caller passes the one or the other.
+  WaitLimit(const Deadline& end) : deadline(end) {}  // NOLINT(google-explicit-constructor)
+  WaitLimit(WaitWatch* looks_after)                  // NOLINT(google-explicit-constructor)
+      : deadline(Deadline::Never()), watch(looks_after) {}
 
   Deadline deadline;
   /// Asked by the waiting thread, without a lock, several times a second; what it returns ends the
@@ -89,7 +91,7 @@ class Bootstrap {
     };
     Use use = Use::kAll;
     std::uint64_t tag = 0;
-    auto operator<=>(const Channel&) const = default;
+    auto operator<=>(const Channel&) const = default;  // NOLINT(modernize-use-nullptr): no pointer
   };
   /// Where a rank stands in the tree of a call.
   struct Place {

@@ -57,12 +57,19 @@ struct Grid {
   static MORI_DEVICE_FN u32 Size() { return BlocksInGrid() * ThreadsInBlock(); }
 };
 
+/// Ends the kernel where load and store do not reach all PEs: before it tells any of them anything.
+MORI_DEVICE_FN void RequireNearPes() {
+  if (!HasRemotePes()) return;
+  for (int pe = 0; pe < NPes(); ++pe) {
+    if (NearSyncWords(pe) == nullptr) FailOutOfReach(pe, FaultCall::kBarrierOnStream);
+  }
+}
 /// All PEs, of a world of any size.
 template <typename Scope>
 MORI_DEVICE_FN void MeetAll() {
-  MeetOnStream<Scope>(static_cast<u32>(MyPe()), static_cast<u32>(NPes()), 0, [](u32 pe) {
-    return SyncWordsOf(static_cast<int>(pe))->stream_epochs;
-  });
+  RequireNearPes();
+  MeetOnStream<Scope>(static_cast<u32>(MyPe()), static_cast<u32>(NPes()), 0,
+                      [](u32 pe) { return NearSyncWords(static_cast<int>(pe))->stream_epochs; });
 }
 /// This block and those of the same number.
 MORI_DEVICE_FN void MeetBlocks(const FewPes& few) {

@@ -124,9 +124,9 @@ INSTANTIATE_TEST_SUITE_P(
                        ErrorCode::kInvalidConfig,
                        {"MORI_SOCKET_IFNAME=nosuch0", "there are:", "lo"}},
         EnvironmentRow{"P2pDisabledWithoutNetwork",
-                       {{"MORI_DISABLE_P2P", "1"}},
+                       {{"MORI_DISABLE_P2P", "1"}, {"MORI_SHMEM_TRANSPORT", "p2p"}},
                        ErrorCode::kUnsupported,
-                       {"MORI_DISABLE_P2P"}}),
+                       {"MORI_SHMEM_TRANSPORT=p2p allows no network", "MORI_DISABLE_P2P"}}),
     [](const auto& row) { return row.param.name; });
 
 // ---- PEs that disagree, or have it wrong alone

@@ -71,7 +71,7 @@ def test_a_row_that_fits_is_a_fault(root: pathlib.Path) -> None:
         (("why =", "reason ="), "why is missing"),
         (("why =", "because = 1\nwhy ="), "unknown key 'because'"),
         (("tests =", "test ="), "no tests"),
-        (("unit: A*", "units: A*"), "'units: A*' names none of unit, multi_pe"),
+        (("unit: A*", "units: A*"), "'units: A*' names none of unit, "),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(
