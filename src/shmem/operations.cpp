@@ -136,4 +136,8 @@ Status Operations::Quiet(int pe) const {
   return parts_.network == nullptr ? Status() : parts_.network->channel().Quiet(pe);
 }
 
+void Operations::Synchronize() const {
+  if (parts_.network != nullptr) parts_.network->channel().Synchronize();
+}
+
 }  // namespace mori::shmem

@@ -56,6 +56,8 @@ class Operations {
   Status Fence() const;
   Status Quiet() const;
   Status Quiet(int pe) const;
+  /// Around a meeting; see `Channel::Synchronize()`.
+  void Synchronize() const;
 
  private:
   Result<std::uint64_t> NearAtomic(detail::AtomicOp op, std::byte* word, int width,

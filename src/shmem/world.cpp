@@ -80,7 +80,9 @@ Status World::Fault() const {
 Status World::Agree(const Proposal& proposal, const char* call) {
   runtime_->UnmapPassed();
   bool news = drop_box_->HasNews(runtime_->kernels());
+  operations_->Synchronize();
   MORI_RETURN_IF_ERROR(group_->Meet(proposal, call, &news));
+  operations_->Synchronize();
   return news ? CollectDropped() : Status();
 }
 

@@ -86,6 +86,10 @@ class Channel {
   /// For waits that spin, beside each look: does what others ask of this PE, and sends what is to
   /// be sent, if there is any. Never waits; less than a microsecond if there is nothing.
   virtual void Progress() {}
+  /// Around a meeting of PEs that goes another way: what others have done to this PE's memory, as
+  /// they know, is visible to the calling thread, and what it has written is visible to what they
+  /// do next. Does not wait for the network.
+  virtual void Synchronize() {}
 };
 
 /// What a remote transport is made of.

@@ -290,6 +290,11 @@ void OfiChannel::Progress() {
   TellLosses();
 }
 
+void OfiChannel::Synchronize() {
+  // Whoever carries out what others send holds it.
+  const std::lock_guard progress(progress_mutex_);
+}
+
 // ---- parts of calls
 
 template <typename Write>

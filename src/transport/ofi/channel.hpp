@@ -61,6 +61,7 @@ class OfiChannel final : public Channel {
   Status Quiet() override;
   Status Quiet(int pe) override;
   void Progress() override;
+  void Synchronize() override;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
