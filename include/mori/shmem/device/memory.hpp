@@ -201,25 +201,23 @@ MORI_DEVICE_FN void FenceSequential() {
 MORI_DEVICE_FN void Sleep() { __builtin_amdgcn_s_sleep(1); }
 #else
 #define MORI_SCOPED(name, ...) __atomic_##name(__VA_ARGS__)
-#if defined(__SANITIZE_THREAD__)
-// The thread sanitizer knows no fences. A change of one word orders what they do, and more.
-inline u32 word_of_fences = 0;
-MORI_DEVICE_FN void FenceSystem() { __atomic_fetch_add(&word_of_fences, 0u, __ATOMIC_ACQ_REL); }
-MORI_DEVICE_FN void FenceRelease() { FenceSystem(); }
-MORI_DEVICE_FN void FenceAcquire() { FenceSystem(); }
-MORI_DEVICE_FN void FenceSequential() { FenceSystem(); }
-#else
 MORI_DEVICE_FN void FenceRelease() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 MORI_DEVICE_FN void FenceSystem() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 MORI_DEVICE_FN void FenceAcquire() { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 MORI_DEVICE_FN void FenceSequential() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-#endif
 MORI_DEVICE_FN void Sleep() { ::sched_yield(); }
 #endif
 
+// The thread sanitizer knows no fences: under it each access to a word does by itself what a fence
+// beside it would.
+#if defined(__SANITIZE_THREAD__)
+#define MORI_RELAXED(order_beside_a_fence) order_beside_a_fence
+#else
+#define MORI_RELAXED(order_beside_a_fence) __ATOMIC_RELAXED
+#endif
 template <typename T>
 MORI_DEVICE_FN T LoadRelaxed(const T* p) {
-  return MORI_SCOPED(load_n, const_cast<T*>(p), __ATOMIC_RELAXED);
+  return MORI_SCOPED(load_n, const_cast<T*>(p), MORI_RELAXED(__ATOMIC_ACQUIRE));
 }
 template <typename T>
 MORI_DEVICE_FN T LoadAcquire(const T* p) {
@@ -227,7 +225,7 @@ MORI_DEVICE_FN T LoadAcquire(const T* p) {
 }
 template <typename T>
 MORI_DEVICE_FN void StoreRelaxed(T* p, T v) {
-  MORI_SCOPED(store_n, p, v, __ATOMIC_RELAXED);
+  MORI_SCOPED(store_n, p, v, MORI_RELAXED(__ATOMIC_RELEASE));
 }
 template <typename T>
 MORI_DEVICE_FN void StoreRelease(T* p, T v) {
@@ -246,29 +244,31 @@ MORI_DEVICE_FN void StorePair(u64* p, u64 first, u64 second) {
 }
 template <typename T>
 MORI_DEVICE_FN T FetchAdd(T* p, T v) {
-  return MORI_SCOPED(fetch_add, p, v, __ATOMIC_RELAXED);
+  return MORI_SCOPED(fetch_add, p, v, MORI_RELAXED(__ATOMIC_ACQ_REL));
 }
 template <typename T>
 MORI_DEVICE_FN T FetchAnd(T* p, T v) {
-  return MORI_SCOPED(fetch_and, p, v, __ATOMIC_RELAXED);
+  return MORI_SCOPED(fetch_and, p, v, MORI_RELAXED(__ATOMIC_ACQ_REL));
 }
 template <typename T>
 MORI_DEVICE_FN T FetchOr(T* p, T v) {
-  return MORI_SCOPED(fetch_or, p, v, __ATOMIC_RELAXED);
+  return MORI_SCOPED(fetch_or, p, v, MORI_RELAXED(__ATOMIC_ACQ_REL));
 }
 template <typename T>
 MORI_DEVICE_FN T FetchXor(T* p, T v) {
-  return MORI_SCOPED(fetch_xor, p, v, __ATOMIC_RELAXED);
+  return MORI_SCOPED(fetch_xor, p, v, MORI_RELAXED(__ATOMIC_ACQ_REL));
 }
 template <typename T>
 MORI_DEVICE_FN T Swap(T* p, T v) {
-  return MORI_SCOPED(exchange_n, p, v, __ATOMIC_RELAXED);
+  return MORI_SCOPED(exchange_n, p, v, MORI_RELAXED(__ATOMIC_ACQ_REL));
 }
 template <typename T>
 MORI_DEVICE_FN T CompareSwap(T* p, T expected, T v) {
-  MORI_SCOPED(compare_exchange_n, p, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  MORI_SCOPED(compare_exchange_n, p, &expected, v, false, MORI_RELAXED(__ATOMIC_ACQ_REL),
+              MORI_RELAXED(__ATOMIC_ACQUIRE));
   return expected;
 }
+#undef MORI_RELAXED
 #undef MORI_SCOPED
 
 template <typename T>
