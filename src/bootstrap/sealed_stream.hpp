@@ -32,7 +32,7 @@ class Sealer {
   void Seal(ByteView plain, Bytes* wire);
 
  private:
-  crypto_secretstream_xchacha20poly1305_state state_;
+  crypto_secretstream_xchacha20poly1305_state state_{};
   std::array<std::uint8_t, crypto_secretstream_xchacha20poly1305_HEADERBYTES> header_;
   bool header_is_due_ = true;
 };
@@ -49,7 +49,7 @@ class Opener {
 
  private:
   StreamKey key_;
-  crypto_secretstream_xchacha20poly1305_state state_;
+  crypto_secretstream_xchacha20poly1305_state state_{};
   bool has_header_ = false;
   Bytes buffer_;
 };
