@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
+#include <span>
 #include <string>
 
 #include "support/memory_network.hpp"
@@ -146,7 +148,8 @@ void ForSizes(const std::function<void(std::size_t, std::size_t, std::size_t, un
 /// That `memory` holds `data` behind `before` bytes that nobody touched, and as many behind.
 void ExpectAlone(const std::uint8_t* memory, std::size_t before,
                  const std::vector<std::uint8_t>& data) {
-  ASSERT_EQ(std::memcmp(memory + before, data.data(), data.size()), 0) << data.size() << " bytes";
+  ASSERT_TRUE(std::ranges::equal(data, std::span(memory + before, data.size())))
+      << data.size() << " bytes";
   for (std::size_t i = 0; i < 8; ++i) {
     ASSERT_EQ(memory[before - 1 - i], kUntouched) << data.size() << " bytes, " << i << " before";
     ASSERT_EQ(memory[before + data.size() + i], kUntouched)
@@ -163,7 +166,7 @@ void CheckPuts(RemotePes& pes, const PutCall& put) {
     std::memset(there.memory(), kUntouched, kBefore + to + bytes + 64);
     const auto data = Pattern(bytes, round);
     std::vector<std::uint8_t> source(bytes + from);
-    std::memcpy(source.data() + from, data.data(), bytes);
+    std::ranges::copy(data, source.data() + from);
     ASSERT_DONE(put(pes[0].channel(), there.place(kBefore + to), source.data() + from, bytes));
     ASSERT_DONE(pes[0].channel().Quiet());
     ExpectAlone(there.memory(), kBefore + to, data);
@@ -202,7 +205,7 @@ void CheckGets(RemotePes& pes, const GetCall& get) {
   ForSizes([&](std::size_t bytes, std::size_t from, std::size_t to, unsigned round) {
     constexpr std::size_t kBefore = 64;
     const auto data = Pattern(bytes, round);
-    std::memcpy(there.memory(from), data.data(), bytes);
+    std::ranges::copy(data, there.memory(from));
     std::vector<std::uint8_t> target(kBefore + to + bytes + 64, kUntouched);
     ASSERT_DONE(get(pes[0].channel(), target.data() + kBefore + to, there.place(from), bytes));
     ExpectAlone(target.data(), kBefore + to, data);
