@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Counts the tests in JUnit files of ctest and pytest: a line each, and one of all.
 
-Usage: count_tests.py FILE... Exits with 1 if a test failed, if a file has none, or, where CI=true,
-if one was skipped for a reason that CI does not accept.
+Usage: count_tests.py FILE... Each test that failed is named above the counts, with the end of what
+it printed. Exits with 1 if a test failed, if a file has none, or, where CI=true, if one was
+skipped for a reason that CI does not accept.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ def result_of(test: ElementTree.Element) -> str:
     return "skipped" if any(reason in said for reason in ACCEPTED_SKIPS) else "refused"
 
 
+def end_of_output(test: ElementTree.Element, lines: int = 12) -> str:
+    """The last lines that a test printed, each with a bar in front."""
+    said = "\n".join(text for text in test.itertext() if text.strip())
+    return "".join(f"  | {each}\n" for each in said.strip().splitlines()[-lines:])
+
+
 def line(what: str, results: Counter[str]) -> str:
     skipped = results["skipped"] + results["refused"]
     return f"{what}: {results['passed']} passed, {results['failed']} failed, {skipped} skipped"
@@ -37,24 +44,27 @@ def main() -> int:
     strict = os.environ.get("CI") == "true"
     total: Counter[str] = Counter()
     good = len(sys.argv) > 1
+    counts: list[str] = []
     for name in sys.argv[1:]:
         path = Path(name)
         what = f"{path.parent.name} {path.stem}"
         if not path.exists():
-            print(f"{what}: did not run")
+            counts.append(f"{what}: did not run")
             good = False
             continue
         results: Counter[str] = Counter()
         for test in ElementTree.parse(path).iter("testcase"):
             result = result_of(test)
             results[result] += 1
+            if result == "failed":
+                print(f"{what}: {test.get('name')} FAILED\n{end_of_output(test)}")
             if result == "refused" and strict:
                 print(f"{what}: {test.get('name')} was skipped, which is a failure in CI")
         good &= results["passed"] > 0 and not results["failed"]
         good &= not (strict and results["refused"])
-        print(line(what, results))
+        counts.append(line(what, results))
         total += results
-    print(line("all", total))
+    print("\n".join([*counts, line("all", total)]))
     return 0 if good else 1
 
 

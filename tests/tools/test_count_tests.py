@@ -71,3 +71,10 @@ def test_a_file_that_is_not_there_is_a_failure(tmp_path: pathlib.Path) -> None:
         check=False,
     )
     assert (done.returncode, "ctest: did not run" in done.stdout) == (1, True)
+
+
+def test_a_test_that_failed_is_named_with_what_it_said(tmp_path: pathlib.Path) -> None:
+    done = count(tmp_path, PASSED, FAILED, BROKEN)
+    assert "ctest: Ring.Fails FAILED" in done.stdout
+    assert "ctest: test_setup FAILED\n  | no" in done.stdout
+    assert "Ring.Passes" not in done.stdout
