@@ -16,7 +16,6 @@ namespace {
 using detail::AtomicOp;
 using device::RingAtomic;
 using device::RingCommand;
-using device::RingMemory;
 using device::RingOp;
 
 static_assert(static_cast<int>(AtomicOp::kFetch) == static_cast<int>(RingAtomic::kFetch) &&
