@@ -1,5 +1,6 @@
 #include "transport/ofi/provider.hpp"
 
+#include <fmt/format.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
