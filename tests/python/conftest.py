@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from hosts_support import HostRunner, launch_agent, network
+from hosts_support import HostRunner, Wire, launch_agent, network
 from launcher_support import Launcher, find_command
 from pes import PeRunner
 
@@ -72,11 +72,11 @@ def started_folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def make_hosts(mori: Launcher, tmp_path: pathlib.Path) -> Iterator[Callable[..., HostRunner]]:
-    """Makes hosts for one test: `make_hosts(count, family=4)`."""
+    """Makes hosts for one test: `make_hosts(count, family=4, wire=None)`."""
     with contextlib.ExitStack() as ends:
 
-        def make(count: int, family: int = 4) -> HostRunner:
-            hosts = ends.enter_context(network(count, family))
+        def make(count: int, family: int = 4, wire: Wire | None = None) -> HostRunner:
+            hosts = ends.enter_context(network(count, family, wire))
             return HostRunner(mori, hosts, launch_agent(tmp_path, hosts))
 
         yield make

@@ -18,9 +18,11 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import pytest
 from launcher_support import Launcher, environment, is_gone
@@ -84,6 +86,59 @@ class _Keeper:
 
 
 @dataclasses.dataclass(frozen=True)
+class Wire:
+    """What packets meet on their way from one host to another."""
+
+    delay: float = 0.0  # seconds, one way
+    loss: float = 0.0  # probability, of a packet of TCP
+    reorder: float = 0.0  # the same, that later ones overtake it
+    seed: int = 1
+    # With this one TCP cuts its stream between the bytes of words.
+    mtu: int = 1400
+
+    @property
+    def arguments(self) -> list[str]:
+        return [str(value) for value in (self.delay, self.loss, self.reorder, self.seed)]
+
+
+class WireCounts(NamedTuple):
+    """Packets of TCP that a wire got, and what became of some of them."""
+
+    carried: int
+    lost: int
+    overtaken: int
+
+
+class _Forwarder:
+    """The process that is a wire: see wire.py."""
+
+    def __init__(self, wire: Wire, switch: _Keeper, names: Iterable[str]) -> None:
+        program = [sys.executable, "-SE", pathlib.Path(__file__).parent / "wire.py"]
+        self._process = subprocess.Popen(
+            [*switch.enter("--net"), *program, *wire.arguments, *names],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        said = self._process.stdout.readline()
+        if said != b"ready\n":
+            rest = self._process.communicate()[0].decode(errors="replace")
+            pytest.skip(f"no right to open /dev/net/tun, or no such device: {rest}")
+
+    def counts(self) -> WireCounts:
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+        return WireCounts(*map(int, self._process.stdout.readline().split()))
+
+    def close(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        assert self._process.wait(DEADLINE_SECONDS) == 0, "the wire has failed"
+
+
+@dataclasses.dataclass(frozen=True)
 class Host:
     """One of the machines. PEs that run in it are a node of this name."""
 
@@ -91,6 +146,7 @@ class Host:
     address: str
     _keeper: _Keeper
     _switch: _Keeper
+    _forwarder: _Forwarder | None
 
     def command(self, *words: str, folder: str | os.PathLike[str] | None = None) -> list[str]:
         """A command line for this machine that runs `words` on the host, in this folder."""
@@ -130,6 +186,10 @@ class Host:
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
 
+    def wire_counts(self) -> WireCounts:
+        """What the wire, of all hosts together, did so far."""
+        return self._forwarder.counts()
+
     def set_link(self, state: str) -> None:
         """`down` pulls the cable, as the host's eth0 sees it; `up` plugs it in again."""
         self._switch.call(f"ip link set to-{self.name} {state}")
@@ -157,29 +217,52 @@ def address_of(index: int, family: int) -> tuple[str, int]:
     return (f"10.77.0.{index + 1}", 24) if family == 4 else (f"fd77::{index + 1:x}", 64)
 
 
-def _make_host(name: str, switch: _Keeper, address: str, bits: int, names: pathlib.Path) -> Host:
+def _plug_in(
+    name: str, keeper: _Keeper, switch: _Keeper, wire: Wire | None, others: Iterable[str]
+) -> str:
+    """Gives a host its eth0. @return what the host has to do itself once it has an address."""
+    if wire is None:
+        switch.call(f"ip link add to-{name} type veth peer name eth0 netns {keeper.pid}")
+    else:
+        switch.call(f"ip link set host-{name} netns {keeper.pid} name eth0")
+    switch.call(f"ip link set to-{name} master bridge up")
+    if wire is None:
+        return ""
+    # What is lost is sent again without the fifth of a second that TCP would wait for it.
+    patience = "".join(f"ip route add {other} dev eth0 rto_min 20ms\n" for other in others)
+    return f"ip link set eth0 mtu {wire.mtu}\n{patience}"
+
+
+def _make_host(
+    name: str,
+    switch: _Keeper,
+    forwarder: _Forwarder | None,
+    wire: Wire | None,
+    addresses: dict[str, tuple[str, int]],
+    names: pathlib.Path,
+) -> Host:
+    address, bits = addresses[name]
+    others = [other for other, _ in addresses.values() if other != address]
     # A user who is not root makes them all in the switch's namespace of users.
     inside = [] if os.geteuid() == 0 else switch.enter()
     script = f"mount --bind '{names}' /etc/hosts\nhostname {name}\nip link set lo up"
     keeper = _Keeper([*inside, "unshare", *NAMESPACES], script)
     try:
-        switch.call(
-            f"ip link add to-{name} type veth peer name eth0 netns {keeper.pid}\n"
-            f"ip link set to-{name} master bridge up"
-        )
+        then = _plug_in(name, keeper, switch, wire, others)
         at_once = "nodad" if ":" in address else ""
-        keeper.call(f"ip addr add {address}/{bits} dev eth0 {at_once}\nip link set eth0 up")
+        keeper.call(f"ip addr add {address}/{bits} dev eth0 {at_once}\nip link set eth0 up\n{then}")
     except BaseException:
         keeper.close()
         raise
-    return Host(name, address, keeper, switch)
+    return Host(name, address, keeper, switch, forwarder)
 
 
 @contextlib.contextmanager
-def network(count: int, family: int = 4) -> Iterator[tuple[Host, ...]]:
+def network(count: int, family: int = 4, wire: Wire | None = None) -> Iterator[tuple[Host, ...]]:
     """So many hosts, named a, b, ..., which know each other's names.
 
-    `family` is 4, or 6 for hosts that have IPv6 addresses only.
+    `family` is 4, or 6 for hosts that have IPv6 addresses only. With a `wire`, packets between them
+    meet what it says.
     """
     if why_not():
         pytest.skip(f"no right to make network namespaces: {why_not()}")
@@ -193,9 +276,12 @@ def network(count: int, family: int = 4) -> Iterator[tuple[Host, ...]]:
         joined = "ip link add bridge type bridge\nip link set bridge up"
         switch = _Keeper(["unshare", *_own_rights(), "--net"], joined)
         ends.callback(switch.close)
+        forwarder = _Forwarder(wire, switch, addresses) if wire else None
+        if forwarder:
+            ends.callback(forwarder.close)
         hosts = []
-        for name, (address, bits) in addresses.items():
-            host = _make_host(name, switch, address, bits, names)
+        for name in addresses:
+            host = _make_host(name, switch, forwarder, wire, addresses, names)
             ends.callback(host.close)
             hosts.append(host)
         yield tuple(hosts)

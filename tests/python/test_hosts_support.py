@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from hosts_support import DEADLINE_SECONDS, Host, launch_agent, network
+from hosts_support import DEADLINE_SECONDS, Host, Wire, launch_agent, network
 from launcher_support import is_gone, wait_until
 
 SERVE = (
@@ -81,6 +81,50 @@ def test_a_host_that_has_vanished_says_nothing() -> None:
         assert server.wait(DEADLINE_SECONDS) == -signal.SIGKILL
         done = call(a, b.address, 0.2)
         assert done.stdout == b"" and b"refused" not in done.stderr
+
+
+FLOW = (
+    "import hashlib, socket, sys\n"
+    "server = socket.create_server((sys.argv[1], 5000), family=socket.AF_INET6"
+    " if ':' in sys.argv[1] else socket.AF_INET)\n"
+    "print('listening', flush=True)\n"
+    "caller, _ = server.accept()\n"
+    "print(hashlib.sha256(caller.makefile('rb').read()).hexdigest())\n"
+)
+POUR = (
+    "import hashlib, random, socket, sys\n"
+    "data = random.Random(1).randbytes(3_000_000)\n"
+    "with socket.create_connection((sys.argv[1], 5000), timeout=60) as caller:\n"
+    "    caller.sendall(data)\n"
+    "print(hashlib.sha256(data).hexdigest())\n"
+)
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_wire_loses_and_reorders_what_arrives_all_the_same(family: int) -> None:
+    with network(3, family, Wire(delay=0.001, loss=0.02, reorder=0.05)) as (_, b, c):
+        with c.start(sys.executable, "-SEc", FLOW, c.address, stdout=subprocess.PIPE) as server:
+            assert server.stdout.readline() == b"listening\n"
+            sent = b.run(sys.executable, "-SEc", POUR, c.name, stdout=subprocess.PIPE, check=True)
+            assert server.stdout.read() == sent.stdout
+        counts = b.wire_counts()
+        assert min(counts) > 0 and counts.carried > 3_000_000 / 1400, counts
+
+
+def test_a_wire_without_faults_loses_nothing() -> None:
+    with network(2, wire=Wire()) as (a, b), serve(b) as server:
+        assert call(a, b.name, DEADLINE_SECONDS).stdout == b"b\n"
+        assert server.wait(DEADLINE_SECONDS) == 0
+        assert a.wire_counts()[1:] == (0, 0)
+
+
+def test_a_pulled_cable_of_a_wire_is_plugged_in_again() -> None:
+    with network(2, wire=Wire()) as (a, b), serve(b) as server:
+        b.set_link("down")
+        assert call(a, b.address, 0.2).stdout == b""
+        b.set_link("up")
+        wait_until(lambda: call(a, b.address, 1).stdout == b"b\n", "the host is reached again")
+        assert server.wait(DEADLINE_SECONDS) == 0
 
 
 def test_what_runs_on_a_host_ends_with_it() -> None:
