@@ -32,7 +32,9 @@ struct Placement {
 };
 
 void InitOn(const Pe& pe, const Names& nodes) {
-  ::setenv("MORI_NODE_ID", nodes[static_cast<std::size_t>(pe.rank)].c_str(), 1);
+  const std::string& node = nodes[static_cast<std::size_t>(pe.rank)];
+  ::setenv("MORI_NODE_ID", node.c_str(), 1);
+  testing::EnterNetworkOf(node);
   pe.Init();
 }
 

@@ -160,6 +160,11 @@ class Host:
     def start(self, *words: str, **keywords: object) -> subprocess.Popen[bytes]:
         return subprocess.Popen(self.command(*words), **keywords)
 
+    @property
+    def network_path(self) -> str:
+        """Its network namespace, for setns()."""
+        return f"/proc/{self._keeper.pid}/ns/net"
+
     def processes(self) -> list[int]:
         """Those that run on the host, but for the one that keeps it."""
         found = []

@@ -1,6 +1,7 @@
 #include "support/run_pes.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -33,6 +34,22 @@ UniqueId Pe::FreshId(int round) const {
   return *slot;
 }
 
+void EnterNetworkOf(const std::string& node) {
+  const char* networks = std::getenv("MORI_TEST_NETWORKS");
+  if (networks == nullptr) return;
+  const std::string all = fmt::format(",{},", networks);
+  const std::string name = fmt::format(",{}=", node);
+  const auto found = all.find(name);
+  if (found == std::string::npos) return;
+  const auto begin = found + name.size();
+  const std::string path = all.substr(begin, all.find(',', begin) - begin);
+  const int network = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (network < 0 || ::setns(network, CLONE_NEWNET) != 0) {
+    throw PeFailure(fmt::format("cannot enter {}: {}", path, std::strerror(errno)));
+  }
+  ::close(network);
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -49,7 +66,7 @@ Blackboard* NewBlackboard() {
 }
 
 void SetEnvironment(const Options& options) {
-  ::setenv("MORI_SOCKET_IFNAME", "lo", 1);
+  ::setenv("MORI_SOCKET_IFNAME", std::getenv("MORI_TEST_NETWORKS") ? "eth0" : "lo", 1);
   ::setenv("MORI_SHMEM_HEAP_SIZE", "8M", 1);
   ::setenv("MORI_SHMEM_BACKEND", "host", 1);
   ::setenv("MORI_BOOTSTRAP_TIMEOUT", "30", 1);
@@ -64,7 +81,9 @@ void SetNode(int rank) {
   const char* spread = std::getenv("MORI_TEST_NODES");
   if (spread == nullptr || std::getenv("MORI_NODE_ID") != nullptr) return;
   const int node = std::string_view(spread) == "two" ? rank % 2 : rank;
-  ::setenv("MORI_NODE_ID", fmt::format("node{}", node).c_str(), 1);
+  const std::string name = fmt::format("node{}", node);
+  ::setenv("MORI_NODE_ID", name.c_str(), 1);
+  EnterNetworkOf(name);
 }
 
 /// What a background job or nohup ignores, and so its children too, a PE does not.

@@ -80,6 +80,11 @@ struct Options {
 
 enum class As { kProcesses, kThreads };
 
+/// Takes the calling process, which has one thread, to the network of a node where
+/// MORI_TEST_NETWORKS names one: `a=/proc/42/ns/net,b=...`.
+/// Fails the body where that cannot be done.
+void EnterNetworkOf(const std::string& node);
+
 /// Each PE a forked process, on one node unless MORI_TEST_NODES spreads them. Rank 0 makes the
 /// unique id and hands it to the others before the body starts.
 std::vector<Outcome> RunProcesses(int size, const Body& body, const Options& options = {});
