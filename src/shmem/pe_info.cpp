@@ -63,8 +63,8 @@ std::vector<Setting> SettingsOf(const Config& config, const DeviceRuntime& runti
 
 Status CheckSettings(const std::vector<std::vector<Setting>>& settings) {
   const auto shown = [](const Setting& setting) {
-    return setting.note.empty() ? setting.value
-                                : fmt::format("{} ({})", setting.value, setting.note);
+    const std::string value = setting.value.empty() ? "none" : setting.value;
+    return setting.note.empty() ? value : fmt::format("{} ({})", value, setting.note);
   };
   const auto& first = settings[0];
   for (std::size_t pe = 1; pe < settings.size(); ++pe) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -275,6 +276,159 @@ TEST_P(Nodes, ADisagreementNamesBothSides) {
   });
 }
 
+constexpr std::size_t kMost = std::size_t{64} << 20;
+constexpr unsigned char kUntouched = 0xA5;
+
+/// Sizes from a byte to 64 MiB: all small ones, then those around powers of two, and the misfits of
+/// both ends to a word.
+struct Extent {
+  std::size_t bytes, there, here;
+};
+std::vector<Extent> Extents() {
+  std::vector<Extent> all;
+  for (std::size_t bytes = 1; bytes <= 17; ++bytes)
+    for (std::size_t there = 0; there < 8; ++there)
+      for (std::size_t here = 0; here < 8; here += 3) all.push_back({bytes, there, here});
+  for (std::size_t bytes = 32; bytes <= (1 << 20); bytes *= 2) {
+    for (const std::size_t each : {bytes - 1, bytes, bytes + 1}) {
+      all.push_back({each, 0, 0});
+      all.push_back({each, 5, 3});
+    }
+  }
+  for (const std::size_t bytes : {std::size_t{5} << 20, kMost - 3, kMost})
+    all.push_back({bytes, bytes % 2, 1});
+  return all;
+}
+
+/// Bytes that differ from extent to extent, and from one place to the next.
+void Fill(unsigned char* to, std::size_t bytes, std::size_t seed) {
+  std::uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+  for (std::size_t i = 0; i < bytes; i += 8) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const std::uint64_t word = state ^ (state >> 31);
+    std::memcpy(to + i, &word, std::min<std::size_t>(8, bytes - i));
+  }
+}
+
+/// That `found` has `expected` and that nobody touched the bytes around it.
+void CheckAlone(const unsigned char* found, const unsigned char* expected, const Extent& extent) {
+  PE_CHECK_EQ(std::memcmp(found, expected, extent.bytes), 0);
+  for (std::size_t i = 1; i <= 16; ++i) PE_CHECK_EQ(int{found[-static_cast<long>(i)]}, kUntouched);
+  for (std::size_t i = 0; i < 16; ++i) PE_CHECK_EQ(int{found[extent.bytes + i]}, kUntouched);
+}
+
+constexpr std::size_t kAround = 64;
+void Untouch(unsigned char* block, const Extent& extent) {
+  std::memset(block, kUntouched, kAround + extent.there + extent.bytes + kAround);
+}
+
+/// `put` brings every extent from PE 0 to PE 1, whose PE says by a word that it has seen it.
+void PutAll(const Pe& pe, const std::function<int(void*, const void*, std::size_t)>& put) {
+  auto* block = Allocate<unsigned char>(kMost + 3 * kAround);
+  auto* word = Allocate<std::uint64_t>(1);
+  *word = 0;
+  std::vector<unsigned char> here(kMost + kAround);
+  std::memset(block, kUntouched, 3 * kAround);
+  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+  std::uint64_t round = 0;
+  for (const Extent& extent : Extents()) {
+    ++round;
+    unsigned char* const to = block + kAround + extent.there;
+    unsigned char* const from = here.data() + extent.here;
+    Fill(from, extent.bytes, round);
+    if (pe.rank == 1) Untouch(block, extent);
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    if (pe.rank == 0) {
+      PE_CHECK_EQ(put(to, from, extent.bytes), 0);
+      PE_CHECK_EQ(ShmemQuiet(), 0);
+      PE_CHECK_EQ(ShmemAtomicSet(word, round, 1), 0);
+    } else {
+      PE_CHECK_EQ(ShmemSignalWaitUntil(word, Cmp::kEq, round), 0);
+      CheckAlone(to, from, extent);
+    }
+  }
+  PE_CHECK_EQ(ShmemFinalize(), 0);
+}
+
+/// `get` brings every extent of PE 1 to PE 0.
+void GetAll(const Pe& pe, const std::function<int(void*, const void*, std::size_t)>& get) {
+  auto* block = Allocate<unsigned char>(kMost + 3 * kAround);
+  if (pe.rank == 1) Fill(block, kMost + kAround, 7);
+  std::vector<unsigned char> all(kMost + kAround), here(kMost + 3 * kAround);
+  Fill(all.data(), all.size(), 7);
+  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+  for (const Extent& extent : Extents()) {
+    if (pe.rank != 0) break;
+    const Extent turned{extent.bytes, extent.here, extent.there};
+    Untouch(here.data(), turned);
+    unsigned char* const to = here.data() + kAround + turned.there;
+    PE_CHECK_EQ(get(to, block + turned.here, extent.bytes), 0);
+    PE_CHECK_EQ(ShmemQuiet(), 0);
+    CheckAlone(to, all.data() + turned.here, turned);
+  }
+  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+  PE_CHECK_EQ(ShmemFinalize(), 0);
+}
+
+/// On two nodes, with room for the largest.
+void RunOnTwo(const testing::Body& body) {
+  testing::Options options;
+  options.environment = {{"MORI_SHMEM_HEAP_SIZE", "80M"}};
+  const auto on_its_node = [&](const Pe& pe) {
+    InitOn(pe, {"a", "b"});
+    body(pe);
+  };
+  EXPECT_EQ(Failures(RunProcesses(2, on_its_node, options)), "");
+}
+
+TEST(NodesSizes, PutBringsAllOfThemAtEveryAlignment) {
+  RunOnTwo([](const Pe& pe) {
+    PutAll(pe, [](void* to, const void* from, std::size_t bytes) {
+      return ShmemPutMem(to, from, bytes, 1);
+    });
+  });
+}
+
+TEST(NodesSizes, PutNbiBringsAllOfThemAtEveryAlignment) {
+  RunOnTwo([](const Pe& pe) {
+    PutAll(pe, [](void* to, const void* from, std::size_t bytes) {
+      return ShmemPutMemNbi(to, from, bytes, 1);
+    });
+  });
+}
+
+TEST(NodesSizes, PutSignalBringsAllOfThemAtEveryAlignment) {
+  RunOnTwo([](const Pe& pe) {
+    auto* signal = Allocate<std::uint64_t>(1);
+    *signal = 0;
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    std::uint64_t puts = 0;
+    PutAll(pe, [&](void* to, const void* from, std::size_t bytes) {
+      const auto put = ++puts % 2 == 0 ? &ShmemPutMemSignal : &ShmemPutMemSignalNbi;
+      const int code = put(to, from, bytes, signal, 1, SignalOp::kAdd, 1);
+      std::uint64_t seen = 0;
+      while (code == 0 && (seen = ShmemAtomicFetch(signal, 1)) != puts) PE_CHECK(seen == puts - 1);
+      return code;
+    });
+  });
+}
+
+TEST(NodesSizes, GetBringsAllOfThemAtEveryAlignment) {
+  RunOnTwo([](const Pe& pe) {
+    GetAll(pe, [](void* to, const void* from, std::size_t bytes) {
+      return ShmemGetMem(to, from, bytes, 1);
+    });
+  });
+}
+
+TEST(NodesSizes, GetNbiBringsAllOfThemAtEveryAlignment) {
+  RunOnTwo([](const Pe& pe) {
+    GetAll(pe, [](void* to, const void* from, std::size_t bytes) {
+      return ShmemGetMemNbi(to, from, bytes, 1);
+    });
+  });
+}
+
 TEST(NodesFaults, APeThatDiesIsNamedOnOtherNodes) {
   const Names nodes{"a", "b", "a", "c"};
   const auto outcomes = RunProcesses(4, [&](const Pe& pe) {
@@ -325,20 +479,51 @@ TEST(NodesFaults, AStoppedPeIsLateAndNamedAtTheEndOfTheBudget) {
   EXPECT_EQ(Failures(outcomes), "");
 }
 
+void MeetOnNodesOfTheirOwn(const Pe& pe, const std::vector<int>& distances) {
+  Names nodes;
+  for (int i = 0; i < pe.size; ++i) nodes.push_back("n" + std::to_string(i));
+  InitOn(pe, nodes);
+  const auto size = static_cast<std::size_t>(pe.size);
+  auto* words = Allocate<std::uint64_t>(size);
+  std::memset(words, 0, size * 8);
+  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+  for (const int distance : distances) {
+    const int to = (pe.rank + distance) % pe.size;
+    PE_CHECK_EQ(ShmemP(&words[pe.rank], static_cast<std::uint64_t>(100 + pe.rank), to), 0);
+  }
+  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+  for (const int distance : distances) {
+    const int from = (pe.rank + pe.size - distance) % pe.size;
+    PE_CHECK_EQ(words[from], static_cast<std::uint64_t>(100 + from));
+    PE_CHECK_EQ(ShmemG(&words[pe.rank], (pe.rank + distance) % pe.size),
+                static_cast<std::uint64_t>(100 + pe.rank));
+  }
+  PE_CHECK_EQ(ShmemAtomicInc(&words[0], 0), 0);  // all of them at one
+  PE_CHECK_EQ(ShmemBarrierAll(), 0);
+  if (pe.rank == 0) PE_CHECK_EQ(words[0] - (distances[0] == 0 ? 100 : 0), size);
+  PE_CHECK_EQ(ShmemFinalize(), 0);
+}
+
 TEST(NodesFaults, SixteenNodesOfOnePeMeet) {
   const auto outcomes = RunProcesses(16, [](const Pe& pe) {
-    Names nodes;
-    for (int i = 0; i < pe.size; ++i) nodes.push_back("n" + std::to_string(i));
-    InitOn(pe, nodes);
-    auto* words = Allocate<std::uint64_t>(16);
-    PE_CHECK_EQ(ShmemBarrierAll(), 0);
-    for (int to = 0; to < pe.size; ++to)
-      PE_CHECK_EQ(ShmemP(&words[pe.rank], static_cast<std::uint64_t>(100 + pe.rank), to), 0);
-    PE_CHECK_EQ(ShmemBarrierAll(), 0);
-    for (int from = 0; from < pe.size; ++from)
-      PE_CHECK_EQ(words[from], static_cast<std::uint64_t>(100 + from));
-    PE_CHECK_EQ(ShmemFinalize(), 0);
+    std::vector<int> all;
+    for (int distance = 0; distance < pe.size; ++distance) all.push_back(distance);
+    MeetOnNodesOfTheirOwn(pe, all);
   });
+  EXPECT_EQ(Failures(outcomes), "");
+}
+
+/// Each reaches others at some distances, as collectives do: connections cost time and memory.
+TEST(SoakNodes, SixtyFourNodesOfOnePeMeet) {
+  testing::Options options;
+  options.deadline = std::chrono::seconds(240);
+  options.environment = {{"MORI_BOOTSTRAP_TIMEOUT", "200"}, {"MORI_SHMEM_HEAP_SIZE", "1M"}};
+  const auto outcomes = RunProcesses(
+      64,
+      [](const Pe& pe) {
+        MeetOnNodesOfTheirOwn(pe, {1, 2, 4, 8, 16, 32});
+      },
+      options);
   EXPECT_EQ(Failures(outcomes), "");
 }
 

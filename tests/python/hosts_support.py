@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
-from launcher_support import Launcher, environment, is_gone
+from launcher_support import Launcher, environment, find_build_dir, is_gone
 
 DEADLINE_SECONDS = 60
 NAMES = "abcdefgh"
@@ -343,6 +343,29 @@ class HostRunner:
         keywords.setdefault("timeout", 2 * DEADLINE_SECONDS)  # of all hosts, on one machine
         arguments = self.arguments(places, program, options)
         return self.mori.call(*arguments, env=environment(env), **keywords)
+
+    def run_on_nodes(self, tests: Sequence[str], **variables: str) -> None:
+        """Runs tests of multi_pe_tests, whose PEs go to these hosts by the names of their nodes.
+
+        Nodes of nodes_test.cpp have names like those of hosts; MORI_TEST_NODES makes node0, ....
+        """
+        program = find_build_dir() / "tests" / "multi_pe_tests"
+        networks = ",".join(
+            f"{node}={host.network_path}"
+            for index, host in enumerate(self.all)
+            for node in (host.name, f"node{index}")
+        )
+        done = self.all[0].run(
+            *("env", "-u", "MORI_NODE_ID", f"MORI_TEST_NETWORKS={networks}"),
+            *(f"{name}={value}" for name, value in variables.items()),
+            *(program, f"--gtest_filter={':'.join(tests)}"),
+            env=environment(),
+            capture_output=True,
+            timeout=2 * DEADLINE_SECONDS,
+        )
+        said = done.stdout.decode(errors="replace")
+        assert done.returncode == 0, said
+        assert f"[  PASSED  ] {len(tests)} test" in said
 
     @contextlib.contextmanager
     def started(

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hosts_support import DEADLINE_SECONDS, HostRunner, Wire
-from launcher_support import environment, find_build_dir, lines_by_pe
+from hosts_support import HostRunner, Wire
+from launcher_support import lines_by_pe
 from test_hosts_world import VARIABLES, check_run, script
 
 REORDERS = Wire(delay=0.0005, reorder=0.1, seed=3)
@@ -23,26 +23,6 @@ def check_wire(hosts: HostRunner, wire: Wire) -> None:
 
 
 # ---- the tests in C++, whose PEs go to the networks of these hosts by the names of their nodes
-
-
-def run_on_nodes(hosts: HostRunner, tests: list[str], **variables: str) -> None:
-    program = find_build_dir() / "tests" / "multi_pe_tests"
-    networks = ",".join(
-        f"{node}={host.network_path}"
-        for index, host in enumerate(hosts.all)
-        for node in (host.name, f"node{index}")
-    )
-    done = hosts.all[0].run(
-        *("env", "-u", "MORI_NODE_ID", f"MORI_TEST_NETWORKS={networks}"),
-        *(f"{name}={value}" for name, value in variables.items()),
-        *(program, f"--gtest_filter={':'.join(tests)}"),
-        env=environment(),
-        capture_output=True,
-        timeout=2 * DEADLINE_SECONDS,
-    )
-    said = done.stdout.decode(errors="replace")
-    assert done.returncode == 0, said
-    assert f"[  PASSED  ] {len(tests)} test" in said
 
 
 @pytest.mark.parametrize(
@@ -71,7 +51,7 @@ def test_nodes_keep_data_order_and_counts(
     make_hosts: Callable[..., HostRunner], wire: Wire, tests: list[str]
 ) -> None:
     hosts = make_hosts(2, wire=wire)
-    run_on_nodes(hosts, [f"Placements/Nodes.{test}/OneEach" for test in tests])
+    hosts.run_on_nodes([f"Placements/Nodes.{test}/OneEach" for test in tests])
     check_wire(hosts, wire)
 
 
@@ -79,14 +59,14 @@ def test_large_puts_leave_their_source_alone_after_a_quiet(
     make_hosts: Callable[..., HostRunner],
 ) -> None:
     hosts = make_hosts(2, wire=REORDERS)
-    run_on_nodes(hosts, ["Placements/Nodes.ASourceIsFreeAfterAQuiet/OneEach"])
+    hosts.run_on_nodes(["Placements/Nodes.ASourceIsFreeAfterAQuiet/OneEach"])
     check_wire(hosts, REORDERS)
 
 
 def test_unequal_nodes_of_three_hosts(make_hosts: Callable[..., HostRunner]) -> None:
     hosts = make_hosts(3, wire=ALL_AT_ONCE)
     tests = ("EveryPePutsToAndGetsFromEveryOther", "ASignalComesBehindItsData")
-    run_on_nodes(hosts, [f"Placements/Nodes.{test}/Unequal" for test in tests])
+    hosts.run_on_nodes([f"Placements/Nodes.{test}/Unequal" for test in tests])
     check_wire(hosts, ALL_AT_ONCE)
 
 
@@ -96,7 +76,7 @@ def test_collectives_and_litmus_tests(make_hosts: Callable[..., HostRunner]) -> 
         "Pes/Collectives.DifferentSizesAreAnErrorOnEveryPeAndChangeNothing/Processes",
         "Pes/Operations.AtomicsOfAllTypesAddUpExactly/Processes2",
     ]
-    run_on_nodes(hosts, tests, MORI_TEST_NODES="two")
+    hosts.run_on_nodes(tests, MORI_TEST_NODES="two")
     check_wire(hosts, ALL_AT_ONCE)
 
 

@@ -123,6 +123,25 @@ def test_every_operation_reaches_pes_of_other_hosts(
     assert all(text == [b"right"] for text in lines.values()) and len(lines) >= count
 
 
+@pytest.mark.parametrize("call", ["Put", "PutNbi", "PutSignal", "Get", "GetNbi"])
+def test_every_size_arrives_at_every_alignment(two: HostRunner, call: str) -> None:
+    """From a byte to 64 MiB."""
+    two.run_on_nodes([f"NodesSizes.{call}BringsAllOfThemAtEveryAlignment"])
+
+
+def test_every_operation_of_the_cpp_tests_works_over_hosts(two: HostRunner) -> None:
+    tests = [
+        "EveryPePutsToAndGetsFromEveryOther",
+        "WhatIsPutNbiIsThereAfterAQuietAndASignal",
+        "ASourceIsFreeAfterAQuiet",
+        "ASignalComesBehindItsData",
+        "AtomicsOfAllPesCountTogether",
+        "AFenceKeepsTheOrder",
+        "WhatLeavesTheHeapIsRefusedBeforeItIsSent",
+    ]
+    two.run_on_nodes([f"Placements/Nodes.{test}/Halves" for test in tests])
+
+
 def test_eight_hosts_are_one_world(
     make_hosts: Callable[..., HostRunner], tmp_path: pathlib.Path
 ) -> None:
@@ -170,6 +189,70 @@ def test_hosts_that_have_one_node_name_are_told_on_every_pe(
         rb'of their node, "same", but they are on different machines'
     )
     assert len(re.findall(named, done.stderr)) == 4, done.stderr.decode()
+
+
+def run_differing(
+    two: HostRunner, folder: pathlib.Path, settings: dict[str, dict[str, str]]
+) -> list[str]:
+    """Init of two PEs a host, with variables of each host. @return what the four of them say."""
+    path = folder / "differs.py"
+    path.write_text(f"""
+import os, sys
+os.environ.update({settings!r}[os.uname().nodename])
+from mori import shmem
+try:
+    shmem.shmem_init()
+except shmem.ShmemError as error:
+    print(f"{{error.code.name}}: {{error}}")
+    assert not shmem.shmem_initialized()
+else:
+    sys.exit("it was initialized")
+""")
+    done = two.run("a:2,b:2", sys.executable, str(path), env=VARIABLES)
+    assert done.returncode == 0, done.stderr.decode()
+    lines = lines_by_pe(done.stdout)
+    assert sorted(lines) == [0, 1, 2, 3] and not two.left()
+    return [lines[pe][0].decode() for pe in range(4)]
+
+
+DIFFERS = "must be the same on all PEs: PE 0 has {}, PE 2 has {}"
+NO_ADDRESS = "={} matches no network interface that is up and has an address; there are: lo, eth0"
+P2P = {"MORI_SHMEM_TRANSPORT": "p2p"}
+NO_SUCH = {"MORI_OFI_PROVIDER": "nosuch"}
+# What a and b have, and what each PE says of it.
+WRONG = {
+    "a provider that is not there": (NO_SUCH, NO_SUCH, "has no such provider with messages"),
+    "another provider": ({}, NO_SUCH, "MORI_OFI_PROVIDER " + DIFFERS.format("none", "nosuch")),
+    "an interface without addresses": (
+        {},
+        {"MORI_SOCKET_IFNAME": "bare0"},
+        NO_ADDRESS.format("bare0"),
+    ),
+    "no such interface": ({}, {"MORI_SOCKET_IFNAME": "no0"}, NO_ADDRESS.format("no0")),
+    "another heap": (
+        {},
+        {"MORI_SHMEM_HEAP_SIZE": "32M"},
+        "MORI_SHMEM_HEAP_SIZE " + DIFFERS.format("64 MiB", "32 MiB"),
+    ),
+    "another mode": (
+        {},
+        {"MORI_SHMEM_MODE": "vmm"},
+        "MORI_SHMEM_MODE " + DIFFERS.format("static", "vmm"),
+    ),
+    "another transport": ({}, P2P, "MORI_SHMEM_TRANSPORT " + DIFFERS.format("auto", "p2p")),
+    "no network": (P2P, P2P, "MORI_SHMEM_TRANSPORT=p2p allows no network, and not all PEs are on"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_hosts_have_wrong_is_told_on_every_pe(
+    two: HostRunner, tmp_path: pathlib.Path, case: str
+) -> None:
+    on_a, on_b, says = WRONG[case]
+    two.all[1].run("ip", "link", "add", "bare0", "type", "veth", "peer", "bare1", check=True)
+    two.all[1].run("ip", "link", "set", "bare0", "up", check=True)
+    for text in run_differing(two, tmp_path, {"a": on_a, "b": on_b}):
+        assert says in text
 
 
 def test_the_demo_gives_the_same_weights_on_two_hosts_as_on_one(
