@@ -14,6 +14,7 @@ class MappedSpace final : public SymmetricSpace {
  public:
   static Result<std::unique_ptr<SymmetricSpace>> Reserve(const SpaceParts& parts,
                                                          std::uint64_t bytes);
+  ~MappedSpace() override { remote_.reset(); }  // before the memory
 
   Status Add(const std::vector<Piece>& pieces, HeapType type, const Deadline& deadline) override;
   Status Remove(const std::vector<Piece>& pieces) override;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +24,21 @@ namespace mori::shmem {
 struct RemotePlace {
   std::uint64_t address = 0;
   std::uint64_t key = 0;
+};
+
+/// Memory that the CPU does not load from and store to, as that of a device: how bytes get in and
+/// out, and how a word is changed. Each call is complete when it returns, and comes after those
+/// that returned before. Thread-safe; outlives the registrations that it serves.
+class RegionAccess {
+ public:
+  virtual ~RegionAccess() = default;
+  /// A word that is aligned at both ends is stored by one store.
+  virtual Status Write(std::byte* to, const void* from, std::uint64_t bytes) = 0;
+  virtual Status Read(void* to, const std::byte* from, std::uint64_t bytes) = 0;
+  /// Any of AtomicOp, as one with all others that the device and its owner make on the word.
+  /// @return the bits that were there before; of kSet anything
+  virtual Result<std::uint64_t> Atomic(std::byte* word, detail::AtomicOp op, int width,
+                                       std::uint64_t value, std::uint64_t expected) = 0;
 };
 
 /// Memory of this PE that others reach as long as this object lives.
@@ -126,6 +142,9 @@ class RemoteTransport {
 
   /// Memory of the host at [start, start + bytes), which stays mapped as long as the registration.
   virtual Result<std::unique_ptr<Registration>> Register(void* start, std::uint64_t bytes) = 0;
+  /// Memory that `access` alone reads and changes, at [start, start + bytes).
+  virtual Result<std::unique_ptr<Registration>> RegisterThrough(RegionAccess* access, void* start,
+                                                                std::uint64_t bytes) = 0;
   /// As long as this transport.
   virtual Channel& channel() = 0;
 };

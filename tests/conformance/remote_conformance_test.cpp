@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 
+#include "support/device_memory.hpp"
 #include "support/memory_network.hpp"
 #include "support/remote_pes.hpp"
 #include "transport/ofi/ofi_transport.hpp"
@@ -18,6 +20,7 @@ namespace mori::shmem {
 namespace {
 
 using detail::AtomicOp;
+using testing::DeviceMemoryAccess;
 using testing::Eventually;
 using ::testing::HasSubstr;
 using testing::InThreads;
@@ -54,7 +57,9 @@ MakeRemoteNetwork Memory(bool reorders, bool keeps_fences = true) {
 /// libfabric over the loopback, where it is: all PEs have endpoints of their own in this process.
 class OverOfi final : public RemoteNetwork {
  public:
-  explicit OverOfi(bool may_spin) : may_spin_(may_spin) {}
+  explicit OverOfi(bool may_spin, bool is_of_device = false) : may_spin_(may_spin) {
+    if (is_of_device) access_.emplace();
+  }
   std::unique_ptr<RemoteTransport> Join(RemoteParts parts) override {
     OfiOptions options;
     parts.may_spin = may_spin_;
@@ -64,13 +69,17 @@ class OverOfi final : public RemoteNetwork {
     return made.ok() ? std::move(*made) : nullptr;
   }
   void Lose(int) override {}  // its end closes with the transport
+  RegionAccess* access() override { return access_ ? &*access_ : nullptr; }
 
  private:
   bool may_spin_;
+  std::optional<DeviceMemoryAccess> access_;
 };
 
-MakeRemoteNetwork Ofi(bool may_spin) {
-  return [=](int) -> std::unique_ptr<RemoteNetwork> { return std::make_unique<OverOfi>(may_spin); };
+MakeRemoteNetwork Ofi(bool may_spin, bool is_of_device = false) {
+  return [=](int) -> std::unique_ptr<RemoteNetwork> {
+    return std::make_unique<OverOfi>(may_spin, is_of_device);
+  };
 }
 Status HasOfi() {
   OfiOptions options;
@@ -89,7 +98,8 @@ void PrintTo(const Implementation& implementation, std::ostream* out) {
 const Implementation kImplementations[] = {{"Memory", Memory(false)},
                                            {"ReorderingMemory", Memory(true)},
                                            {"Ofi", Ofi(false), HasOfi},
-                                           {"OfiThatSpins", Ofi(true), HasOfi}};
+                                           {"OfiThatSpins", Ofi(true), HasOfi},
+                                           {"OfiToADevice", Ofi(false, true), HasOfi}};
 
 #define EXPECT_DONE(expression)                             \
   do {                                                      \
@@ -673,6 +683,39 @@ TEST_P(RemoteSuite, ALossWhileOperationsAreUnderWayIsTold) {
   });
   EXPECT_TRUE(is_over);
   EXPECT_EQ(pes[0].losses().size(), 1u);
+}
+
+/// Each way of asking, by a network that says what was refused.
+TEST(RemoteDevice, WhatItsDeviceRefusesIsAnErrorOfWhoAsked) {
+  if (HasOfi().code() == ErrorCode::kUnsupported) GTEST_SKIP() << HasOfi().message();
+  auto network = std::make_unique<OverOfi>(false, true);
+  auto& device = static_cast<DeviceMemoryAccess&>(*network->access());
+  RemotePes pes(std::move(network), 2);
+  Channel& channel = pes[0].channel();
+  const RemotePlace there = pes[1].place(0);
+  std::uint64_t value = 7, found = 0;
+  ASSERT_DONE(channel.Put(1, there, &value, 8));
+  ASSERT_DONE(channel.Quiet());
+  EXPECT_EQ(device.calls, 1u);
+  device.is_broken = true;
+  std::vector<std::uint8_t> large(300'000);
+  const auto refused = [](const Status& status) {
+    EXPECT_EQ(status.code(), ErrorCode::kSystem);
+    EXPECT_THAT(status.message(), HasSubstr("the device of PE 1 did not do what it was asked"));
+  };
+  EXPECT_DONE(channel.Put(1, there, &value, 8));
+  refused(channel.Quiet());
+  EXPECT_DONE(channel.Post(1, there, AtomicOp::kFetchAdd, 8, 1));
+  refused(channel.Quiet(1));
+  EXPECT_DONE(channel.Put(1, there, large.data(), large.size()));
+  refused(channel.Quiet());
+  refused(channel.Get(1, &found, there, 8));
+  refused(channel.Get(1, large.data(), there, large.size()));
+  refused(channel.Fetch(1, there, AtomicOp::kFetchAdd, 8, 1, 0, &found));
+  device.is_broken = false;
+  static_cast<void>(channel.Quiet());
+  EXPECT_DONE(channel.Fetch(1, there, AtomicOp::kFetchAdd, 8, 1, 0, &found));
+  EXPECT_EQ(found, 7u);
 }
 
 // ---- wrong input

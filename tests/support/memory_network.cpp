@@ -110,13 +110,13 @@ class MemoryNetwork::State {
     Drop([pe](const Operation& each) { return each.from == pe; }, Gone(pe, "it left"));
   }
 
-  RemotePlace Register(int pe, void* start, std::uint64_t bytes) {
+  RemotePlace Register(int pe, RegionAccess* access, void* start, std::uint64_t bytes) {
     const Lock lock(mutex_);
     // Neither the address of this process nor 0: who takes one for the other is found out.
     // Aligned as the memory is, so that the pieces of a write end between words.
     const std::uint64_t misfit = reinterpret_cast<std::uintptr_t>(start) % 4096;
     const RemotePlace place{(random_() << 16 >> 4) + misfit, random_()};
-    regions_[{pe, place.key}] = {place.address, static_cast<std::byte*>(start), bytes};
+    regions_[{pe, place.key}] = {place.address, static_cast<std::byte*>(start), bytes, access};
     return place;
   }
   void Unregister(int pe, std::uint64_t key) {
@@ -223,6 +223,7 @@ class MemoryNetwork::State {
     std::uint64_t address = 0;
     std::byte* start = nullptr;
     std::uint64_t bytes = 0;
+    RegionAccess* access = nullptr;
   };
 
   /// Carries operations out until `Stop()`.
@@ -311,29 +312,34 @@ class MemoryNetwork::State {
     return index;
   }
 
-  std::byte* Find(const Operation& operation) {
+  ofi::Regions::Found Find(const Operation& operation) {
     const auto found = regions_.find({operation.to, operation.place.key});
-    if (found == regions_.end()) return nullptr;
+    if (found == regions_.end()) return {};
     const Region& region = found->second;
     const std::uint64_t offset = operation.place.address - region.address;
-    if (offset > region.bytes || operation.bytes > region.bytes - offset) return nullptr;
-    return region.start + offset;
+    if (offset > region.bytes || operation.bytes > region.bytes - offset) return {};
+    return {region.start + offset, region.access};
   }
 
   Result<std::uint64_t> CarryOut(const Operation& operation) {
-    std::byte* memory = Find(operation);
-    if (memory == nullptr) {
+    const ofi::Regions::Found found = Find(operation);
+    if (found.memory == nullptr) {
       return Error(ErrorCode::kInternal, "PE {} has registered no {} bytes at {:#x} with key {:#x}",
                    operation.to, operation.bytes, operation.place.address, operation.place.key);
     }
     switch (operation.what) {
       case Operation::What::kWrite:
-        ofi::CopyIn(memory, operation.copy.empty() ? operation.source : operation.copy.data(),
-                    operation.bytes);
+        MORI_RETURN_IF_ERROR(found.Write(
+            operation.copy.empty() ? operation.source : operation.copy.data(), operation.bytes));
         break;
-      case Operation::What::kRead: CopyElements(operation.target, memory, operation.bytes); break;
+      case Operation::What::kRead:
+        MORI_RETURN_IF_ERROR(found.Read(operation.target, operation.bytes));
+        break;
       case Operation::What::kAtomic:
-        return ApplyTo(memory, operation.op, operation.width, operation.value, operation.expected);
+        if (found.access != nullptr)
+          return found.Atomic(operation.op, operation.width, operation.value, operation.expected);
+        return ApplyTo(found.memory, operation.op, operation.width, operation.value,
+                       operation.expected);
     }
     return std::uint64_t{0};
   }
@@ -413,8 +419,10 @@ using State = std::shared_ptr<MemoryNetwork::State>;
 
 class MemoryRegistration final : public Registration {
  public:
-  MemoryRegistration(State state, int self, void* start, std::uint64_t bytes)
-      : state_(std::move(state)), self_(self), place_(state_->Register(self, start, bytes)) {}
+  MemoryRegistration(State state, int self, RegionAccess* access, void* start, std::uint64_t bytes)
+      : state_(std::move(state)),
+        self_(self),
+        place_(state_->Register(self, access, start, bytes)) {}
   ~MemoryRegistration() override { state_->Unregister(self_, place_.key); }
   RemotePlace place() const override { return place_; }
 
@@ -544,10 +552,14 @@ class MemoryTransport final : public RemoteTransport {
   }
 
   Result<std::unique_ptr<Registration>> Register(void* start, std::uint64_t bytes) override {
+    return RegisterThrough(nullptr, start, bytes);
+  }
+  Result<std::unique_ptr<Registration>> RegisterThrough(RegionAccess* access, void* start,
+                                                        std::uint64_t bytes) override {
     if (start == nullptr || bytes == 0)
       return Error(ErrorCode::kInvalidArgument, "register {} bytes at {}", bytes, start);
     return std::unique_ptr<Registration>(
-        std::make_unique<MemoryRegistration>(state_, self_, start, bytes));
+        std::make_unique<MemoryRegistration>(state_, self_, access, start, bytes));
   }
   Channel& channel() override { return channel_; }
 

@@ -25,6 +25,8 @@ class RemoteNetwork {
   /// The PE dies as a process would: its end of the network closes. Its transport is then destroyed
   /// by whoever owns it.
   virtual void Lose(int pe) = 0;
+  /// What the PEs' memory is reached by; null where it is the CPU's.
+  virtual RegionAccess* access() { return nullptr; }
 };
 using MakeRemoteNetwork = std::function<std::unique_ptr<RemoteNetwork>(int n_pes)>;
 
@@ -59,7 +61,9 @@ class RemotePe {
     };
     transport_ = network->Join(std::move(parts));
     ASSERT_NE(transport_, nullptr);
-    auto registered = transport_->Register(memory_, kBytes);
+    RegionAccess* const access = network->access();
+    auto registered = access == nullptr ? transport_->Register(memory_, kBytes)
+                                        : transport_->RegisterThrough(access, memory_, kBytes);
     ASSERT_TRUE(registered.ok()) << registered.status().message();
     registration_ = std::move(*registered);
   }

@@ -87,7 +87,7 @@ TEST_F(Wire, QuestionsAndAnswersComeBack) {
   writer_.Get(6, 7, 8, 9);
   writer_.Reply(10, 11);
   writer_.ReplyData(12, "data", 4);
-  writer_.Refuse(13);
+  writer_.Refuse(13, Refusal::kDevice);
   const auto records = Read();
   ASSERT_EQ(records.size(), 5u);
   EXPECT_EQ(static_cast<AtomicOp>(records[0].header.op), AtomicOp::kCompareSwap);
@@ -142,17 +142,17 @@ TEST(Regions, OnlyWhatIsAllInARegionIsFound) {
   regions.Add(5, 1000, memory, 64);
   {
     const Regions::Use use(regions);
-    EXPECT_EQ(use.Find(5, 1000, 64), memory);
-    EXPECT_EQ(use.Find(5, 1063, 1), memory + 63);
-    EXPECT_EQ(use.Find(5, 1064, 0), memory + 64);
-    EXPECT_EQ(use.Find(5, 1000, 65), nullptr);
-    EXPECT_EQ(use.Find(5, 1063, 2), nullptr);
-    EXPECT_EQ(use.Find(5, 999, 1), nullptr);
-    EXPECT_EQ(use.Find(5, 1001, ~std::uint64_t{0}), nullptr);
-    EXPECT_EQ(use.Find(6, 1000, 1), nullptr);
+    EXPECT_EQ(use.Find(5, 1000, 64).memory, memory);
+    EXPECT_EQ(use.Find(5, 1063, 1).memory, memory + 63);
+    EXPECT_EQ(use.Find(5, 1064, 0).memory, memory + 64);
+    EXPECT_EQ(use.Find(5, 1000, 65).memory, nullptr);
+    EXPECT_EQ(use.Find(5, 1063, 2).memory, nullptr);
+    EXPECT_EQ(use.Find(5, 999, 1).memory, nullptr);
+    EXPECT_EQ(use.Find(5, 1001, ~std::uint64_t{0}).memory, nullptr);
+    EXPECT_EQ(use.Find(6, 1000, 1).memory, nullptr);
   }
   regions.Remove(5);
-  EXPECT_EQ(Regions::Use(regions).Find(5, 1000, 1), nullptr);
+  EXPECT_EQ(Regions::Use(regions).Find(5, 1000, 1).memory, nullptr);
 }
 
 TEST(Regions, AtomicsNeedAWordOfTheirWidth) {

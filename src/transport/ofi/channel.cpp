@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/element_copy.hpp"
@@ -44,6 +45,8 @@ constexpr auto kProbeEvery = 100ms;
 /// within a look, without a sign of it.
 constexpr int kLooks = 8;
 constexpr auto kFarewell = 1s;
+/// Parts of a large get by messages that are under way together: the other side keeps as many.
+constexpr std::size_t kPartsAtATime = 16;
 
 /// Counts a thread among those that spin.
 class Spinning {
@@ -63,6 +66,14 @@ class Spinning {
  private:
   std::atomic<int>* count_;
 };
+
+Status WhyRefused(int pe, const RecordHeader& refusal) {
+  if (refusal.op == static_cast<std::uint8_t>(Refusal::kDevice)) {
+    return Error(ErrorCode::kSystem,
+                 "the device of PE {} did not do what it was asked: its log says why", pe);
+  }
+  return Error(ErrorCode::kInternal, "PE {} has registered no such memory", pe);
+}
 
 }  // namespace
 
@@ -132,17 +143,17 @@ Status OfiChannel::CheckReached(const Peer& peer) const {
   return Error(ErrorCode::kInternal, "PE {} is not reached over this network", peer.pe);
 }
 
-Status OfiChannel::FindOwn(const Regions::Use& use, RemotePlace place, std::uint64_t bytes,
-                           std::byte** memory) const {
-  *memory = use.Find(place.key, place.address, bytes);
-  if (*memory != nullptr) return Status();
+Result<Regions::Found> OfiChannel::FindOwn(const Regions::Use& use, RemotePlace place,
+                                           std::uint64_t bytes) const {
+  const Regions::Found found = use.Find(place.key, place.address, bytes);
+  if (found.memory != nullptr) return found;
   return Error(ErrorCode::kInternal, "PE {} has registered no {} bytes at {:#x} with key {:#x}",
                remote_.self, bytes, place.address, place.key);
 }
 
 Status OfiChannel::Put(int pe, RemotePlace to, const void* from, std::uint64_t bytes) {
   if (bytes == 0) return Status();
-  if (bytes > kSmallBytes && !IsSelf(pe))
+  if (bytes > kSmallBytes && !IsSelf(pe) && (to.key & kByMessages) == 0)
     return TransferAll(pe, Operation::What::kWrite, const_cast<void*>(from), to, bytes, true);
   return PutNbi(pe, to, from, bytes);
 }
@@ -151,11 +162,10 @@ Status OfiChannel::PutNbi(int pe, RemotePlace to, const void* from, std::uint64_
   if (bytes == 0) return Status();
   if (IsSelf(pe)) {
     const Regions::Use use(*regions_);
-    std::byte* memory = nullptr;
-    MORI_RETURN_IF_ERROR(FindOwn(use, to, bytes, &memory));
-    CopyIn(memory, from, bytes);
-    return Status();
+    MORI_ASSIGN_OR_RETURN(const Regions::Found found, FindOwn(use, to, bytes));
+    return found.Write(from, bytes);
   }
+  if (bytes > kSmallBytes && (to.key & kByMessages) != 0) return PutByMessages(pe, to, from, bytes);
   if (bytes > kSmallBytes)
     return TransferAll(pe, Operation::What::kWrite, const_cast<void*>(from), to, bytes, false);
   Lock lock(peer(pe).mutex);
@@ -167,6 +177,19 @@ Status OfiChannel::PutSmall(Peer& peer, Lock& lock, RemotePlace to, const void* 
   return Append(peer, lock, bytes, true, [&](MessageWriter& writer, std::uint64_t) {
     writer.Put(to.key, to.address, from, bytes);
   });
+}
+
+Status OfiChannel::PutByMessages(int pe, RemotePlace to, const void* from, std::uint64_t bytes) {
+  const auto* at = static_cast<const std::byte*>(from);
+  Lock lock(peer(pe).mutex);
+  while (bytes > 0) {
+    const std::uint64_t part = std::min(bytes, kSmallBytes);
+    MORI_RETURN_IF_ERROR(PutSmall(peer(pe), lock, to, at, part));
+    to.address += part;
+    at += part;
+    bytes -= part;
+  }
+  return Status();
 }
 
 Status OfiChannel::PutSignal(int pe, RemotePlace to, const void* from, std::uint64_t bytes,
@@ -189,9 +212,9 @@ Status OfiChannel::Fetch(int pe, RemotePlace word, AtomicOp op, int width, std::
                          std::uint64_t expected, std::uint64_t* found) {
   if (IsSelf(pe)) {
     const Regions::Use use(*regions_);
-    std::byte* memory = nullptr;
-    MORI_RETURN_IF_ERROR(FindOwn(use, word, static_cast<std::uint64_t>(width), &memory));
-    const std::uint64_t before = ApplyAtomic(memory, op, width, value, expected);
+    MORI_ASSIGN_OR_RETURN(const Regions::Found own,
+                          FindOwn(use, word, static_cast<std::uint64_t>(width)));
+    MORI_ASSIGN_OR_RETURN(const std::uint64_t before, own.Atomic(op, width, value, expected));
     if (found != nullptr) *found = before;
     return Status();
   }
@@ -213,19 +236,13 @@ Status OfiChannel::Fetch(int pe, RemotePlace word, AtomicOp op, int width, std::
 Status OfiChannel::Get(int pe, void* to, RemotePlace from, std::uint64_t bytes) {
   if (bytes == 0) return Status();
   if (IsSelf(pe)) return GetNbi(pe, to, from, bytes);
+  if (bytes > kSmallBytes && (from.key & kByMessages) != 0)
+    return GetByMessages(pe, to, from, bytes);
   if (bytes > kSmallBytes) return TransferAll(pe, Operation::What::kRead, to, from, bytes, true);
   Peer& at = peer(pe);
   Waited waited;
-  std::uint64_t number = 0;
   Lock lock(at.mutex);
-  MORI_RETURN_IF_ERROR(
-      Append(at, lock, 2 * sizeof bytes, false, [&](MessageWriter& writer, std::uint64_t) {
-        Operation* operation = NewOperation(at, Operation::What::kReply, &waited);
-        operation->target = to;
-        operation->bytes = bytes;
-        number = operation->number;
-        writer.Get(from.key, from.address, bytes, number);
-      }));
+  MORI_ASSIGN_OR_RETURN(const std::uint64_t number, AskFor(at, lock, to, from, bytes, &waited));
   Send(at, /*is_urgent=*/true);
   MORI_RETURN_IF_ERROR(Await(at, lock, number, waited));
   return waited.status;
@@ -235,20 +252,58 @@ Status OfiChannel::GetNbi(int pe, void* to, RemotePlace from, std::uint64_t byte
   if (bytes == 0) return Status();
   if (IsSelf(pe)) {
     const Regions::Use use(*regions_);
-    std::byte* memory = nullptr;
-    MORI_RETURN_IF_ERROR(FindOwn(use, from, bytes, &memory));
-    CopyElements(to, memory, bytes);
-    return Status();
+    MORI_ASSIGN_OR_RETURN(const Regions::Found found, FindOwn(use, from, bytes));
+    return found.Read(to, bytes);
   }
+  if (bytes > kSmallBytes && (from.key & kByMessages) != 0)
+    return GetByMessages(pe, to, from, bytes);
   if (bytes > kSmallBytes) return TransferAll(pe, Operation::What::kRead, to, from, bytes, false);
   Peer& at = peer(pe);
   Lock lock(at.mutex);
-  return Append(at, lock, 2 * sizeof bytes, false, [&](MessageWriter& writer, std::uint64_t) {
-    Operation* operation = NewOperation(at, Operation::What::kReply, nullptr);
-    operation->target = to;
-    operation->bytes = bytes;
-    writer.Get(from.key, from.address, bytes, operation->number);
-  });
+  return AskFor(at, lock, to, from, bytes, nullptr).status();
+}
+
+Result<std::uint64_t> OfiChannel::AskFor(Peer& peer, Lock& lock, void* to, RemotePlace from,
+                                         std::uint64_t bytes, Waited* waited) {
+  std::uint64_t number = 0;
+  MORI_RETURN_IF_ERROR(
+      Append(peer, lock, 2 * sizeof bytes, false, [&](MessageWriter& writer, std::uint64_t) {
+        Operation* operation = NewOperation(peer, Operation::What::kReply, waited);
+        operation->target = to;
+        operation->bytes = bytes;
+        number = operation->number;
+        writer.Get(from.key, from.address, bytes, number);
+      }));
+  return number;
+}
+
+Status OfiChannel::GetByMessages(int pe, void* to, RemotePlace from, std::uint64_t bytes) {
+  auto* at = static_cast<std::byte*>(to);
+  Peer& of = peer(pe);
+  Lock lock(of.mutex);
+  Status outcome;
+  while (bytes > 0 && outcome.ok()) {
+    std::array<Waited, kPartsAtATime> waited;
+    std::array<std::uint64_t, kPartsAtATime> numbers{};
+    std::size_t asked = 0;
+    while (bytes > 0 && asked < kPartsAtATime) {
+      const std::uint64_t part = std::min(bytes, kSmallBytes);
+      const auto number = AskFor(of, lock, at, from, part, &waited[asked]);
+      outcome = number.status();
+      if (!outcome.ok()) break;
+      numbers[asked++] = *number;
+      at += part;
+      from.address += part;
+      bytes -= part;
+    }
+    if (outcome.ok()) Send(of, /*is_urgent=*/true);
+    for (std::size_t n = 0; n < asked; ++n) {
+      if (outcome.ok()) outcome = Await(of, lock, numbers[n], waited[n]);
+      if (outcome.ok()) outcome = waited[n].status;
+      if (!outcome.ok()) Forget(of, numbers[n]);
+    }
+  }
+  return outcome;
 }
 
 Status OfiChannel::Fence() {
@@ -376,12 +431,15 @@ Status OfiChannel::Transfer(Peer& peer, Lock& lock, Operation::What what, void* 
 
 Status OfiChannel::Await(Peer& peer, Lock& lock, std::uint64_t number, const Waited& waited) {
   const Status status = WaitUntil(peer, lock, [&] { return waited.is_done; });
-  if (status.ok()) return Status();
-  if (const auto found = peer.operations.find(number); found != peer.operations.end()) {
-    found->second->waited = nullptr;  // our stack goes; of a get by message the target, too
-    found->second->target = nullptr;
-  }
+  if (!status.ok()) Forget(peer, number);
   return status;
+}
+
+void OfiChannel::Forget(Peer& peer, std::uint64_t number) {
+  const auto found = peer.operations.find(number);
+  if (found == peer.operations.end()) return;
+  found->second->waited = nullptr;
+  found->second->target = nullptr;
 }
 
 Status OfiChannel::PassFence(Peer& peer, Lock& lock, bool is_transfer) {
@@ -651,49 +709,66 @@ void OfiChannel::CarryOut(Peer& peer, const Record& record, const Regions::Use& 
   switch (header.kind) {
     case RecordKind::kPut: {
       *is_owed = true;
-      std::byte* memory = use.Find(header.key, header.address, header.bytes);
-      if (memory == nullptr)
-        return Answer(peer, 0, [](MessageWriter& writer) { writer.Refuse(0); });
-      CopyIn(memory, record.data, header.bytes);
+      const Regions::Found at = use.Find(header.key, header.address, header.bytes);
+      if (at.memory == nullptr) return RefuseFor(peer, 0, Status());
+      const Status put = at.Write(record.data, header.bytes);
+      if (!put.ok()) RefuseFor(peer, 0, put);
       return;
     }
     case RecordKind::kPost: {
       *is_owed = true;
-      std::byte* memory = use.Find(header.key, header.address, header.width);
-      if (memory == nullptr || !IsAtomic(op, header.width, memory))
-        return Answer(peer, 0, [](MessageWriter& writer) { writer.Refuse(0); });
-      ApplyAtomic(memory, op, header.width, record.Word(0), 0);
+      const Regions::Found at = use.Find(header.key, header.address, header.width);
+      if (at.memory == nullptr || !IsAtomic(op, header.width, at.memory))
+        return RefuseFor(peer, 0, Status());
+      const auto posted = at.Atomic(op, header.width, record.Word(0), 0);
+      if (!posted.ok()) RefuseFor(peer, 0, posted.status());
       return;
     }
     case RecordKind::kFetch: {
       const std::uint64_t ticket = record.Word(2);
-      std::byte* memory = use.Find(header.key, header.address, header.width);
-      if (memory == nullptr || !IsAtomic(op, header.width, memory))
-        return Answer(peer, 0, [=](MessageWriter& writer) { writer.Refuse(ticket); });
-      const std::uint64_t found =
-          ApplyAtomic(memory, op, header.width, record.Word(0), record.Word(1));
-      return Answer(peer, 0, [=](MessageWriter& writer) { writer.Reply(ticket, found); });
+      const Regions::Found at = use.Find(header.key, header.address, header.width);
+      if (at.memory == nullptr || !IsAtomic(op, header.width, at.memory))
+        return RefuseFor(peer, ticket, Status());
+      // What was there before is asked for.
+      const AtomicOp fetching = op == AtomicOp::kSet ? AtomicOp::kSwap : op;
+      const auto found = at.Atomic(fetching, header.width, record.Word(0), record.Word(1));
+      if (!found.ok()) return RefuseFor(peer, ticket, found.status());
+      return Answer(peer, 0, [&](MessageWriter& writer) { writer.Reply(ticket, *found); });
     }
     case RecordKind::kGet: {
       const std::uint64_t ticket = record.Word(0), bytes = record.Word(1);
-      const std::byte* memory = use.Find(header.key, header.address, bytes);
-      if (memory == nullptr || bytes > kMaxRecordData)
-        return Answer(peer, 0, [=](MessageWriter& writer) { writer.Refuse(ticket); });
+      const Regions::Found at = use.Find(header.key, header.address, bytes);
+      if (at.memory == nullptr || bytes > kMaxRecordData) return RefuseFor(peer, ticket, Status());
+      const std::byte* data = at.memory;
+      // As far from a multiple of 8 as the memory: words stay whole.
+      alignas(8) std::array<std::byte, kMaxRecordData + 8> copy;
+      if (at.access != nullptr) {
+        std::byte* const to = copy.data() + reinterpret_cast<std::uintptr_t>(at.memory) % 8;
+        const Status got = at.Read(to, bytes);
+        if (!got.ok()) return RefuseFor(peer, ticket, got);
+        data = to;
+      }
       return Answer(peer, bytes,
-                    [=](MessageWriter& writer) { writer.ReplyData(ticket, memory, bytes); });
+                    [&](MessageWriter& writer) { writer.ReplyData(ticket, data, bytes); });
     }
     case RecordKind::kReply:
     case RecordKind::kRefusal: return TakeReply(peer, record);
   }
 }
 
+/// `why` is success where there is no such memory.
+void OfiChannel::RefuseFor(Peer& peer, std::uint64_t ticket, const Status& why) {
+  if (!why.ok() && !std::exchange(has_warned_, true))
+    LogWarn("what {} asked of this PE's memory failed: {}", remote_.name(peer.pe), why.message());
+  const Refusal reason = why.ok() ? Refusal::kNoMemory : Refusal::kDevice;
+  Answer(peer, 0, [&](MessageWriter& writer) { writer.Refuse(ticket, reason); });
+}
+
 void OfiChannel::TakeReply(Peer& peer, const Record& record) {
   const RecordHeader& header = record.header;
   const Lock lock(peer.mutex);
   const bool is_refused = header.kind == RecordKind::kRefusal;
-  const Status refused =
-      is_refused ? Error(ErrorCode::kInternal, "PE {} has registered no such memory", peer.pe)
-                 : Status();
+  const Status refused = is_refused ? WhyRefused(peer.pe, header) : Status();
   const auto found = peer.operations.find(header.key);
   if (found == peer.operations.end() || found->second->what != Operation::What::kReply) {
     if (is_refused) NoteFailure(peer, refused);

@@ -157,8 +157,16 @@ class OfiChannel final : public Channel {
   Status AwaitAll(Peer& peer, Lock& lock);
   template <typename Condition>
   Status WaitUntil(Peer& peer, Lock& lock, Condition condition);
-  Status FindOwn(const Regions::Use& use, RemotePlace place, std::uint64_t bytes,
-                 std::byte** memory) const;
+  /// Where the network does not reach the memory there.
+  Status PutByMessages(int pe, RemotePlace to, const void* from, std::uint64_t bytes);
+  Status GetByMessages(int pe, void* to, RemotePlace from, std::uint64_t bytes);
+  /// Asks for a small get. @return the number of its operation
+  Result<std::uint64_t> AskFor(Peer& peer, Lock& lock, void* to, RemotePlace from,
+                               std::uint64_t bytes, Waited* waited);
+  /// Nobody waits any more: our stack goes, and of a get by message its target.
+  static void Forget(Peer& peer, std::uint64_t number);
+  Result<Regions::Found> FindOwn(const Regions::Use& use, RemotePlace place,
+                                 std::uint64_t bytes) const;
 
   // Sending, with the lock of the peer.
   Message& OpenMessage(Peer& peer);
@@ -182,6 +190,7 @@ class OfiChannel final : public Channel {
   void Take(std::span<const std::byte> bytes);
   void CarryOut(Peer& peer, const Record& record, const Regions::Use& use, bool* is_owed);
   void TakeReply(Peer& peer, const Record& record);
+  void RefuseFor(Peer& peer, std::uint64_t ticket, const Status& why);
   template <typename Write>
   void Answer(Peer& peer, std::size_t bytes, Write write);
   void TellOwed();
@@ -209,6 +218,7 @@ class OfiChannel final : public Channel {
   std::vector<std::unique_ptr<Message>> receives_;
   std::vector<Message*> unposted_;  ///< receives that the network did not take
   std::vector<Peer*> owed_;         ///< peers to be told of what was carried out
+  bool has_warned_ = false;         ///< that the device of memory has failed
 
   std::mutex wake_mutex_;
   std::condition_variable wake_;

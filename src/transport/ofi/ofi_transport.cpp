@@ -79,6 +79,19 @@ class OfiRegistration final : public Registration {
   Region region_;
 };
 
+/// Of memory that the network is not told of.
+class OwnRegistration final : public Registration {
+ public:
+  OwnRegistration(std::shared_ptr<Regions> regions, RemotePlace place)
+      : regions_(std::move(regions)), place_(place) {}
+  ~OwnRegistration() override { regions_->Remove(place_.key); }
+  RemotePlace place() const override { return place_; }
+
+ private:
+  std::shared_ptr<Regions> regions_;
+  RemotePlace place_;
+};
+
 class OfiTransport final : public RemoteTransport {
  public:
   static Result<std::unique_ptr<RemoteTransport>> Open(const OfiOptions& options, RemoteParts parts,
@@ -144,6 +157,16 @@ class OfiTransport final : public RemoteTransport {
         std::make_unique<OfiRegistration>(endpoint_, regions_, std::move(region)));
   }
 
+  Result<std::unique_ptr<Registration>> RegisterThrough(RegionAccess* access, void* start,
+                                                        std::uint64_t bytes) override {
+    if (start == nullptr || bytes == 0)
+      return Error(ErrorCode::kInvalidArgument, "register {} bytes at {}", bytes, start);
+    const RemotePlace place{reinterpret_cast<std::uintptr_t>(start),
+                            next_key_.fetch_add(1) | kByMessages};
+    regions_->Add(place.key, place.address, start, bytes, access);
+    return std::unique_ptr<Registration>(std::make_unique<OwnRegistration>(regions_, place));
+  }
+
   Channel& channel() override { return *channel_; }
 
  private:
@@ -169,7 +192,7 @@ class OfiTransport final : public RemoteTransport {
   int self_ = 0;
   int n_pes_ = 1;
   std::uint64_t token_ = 0;
-  std::uint64_t key_mask_ = ~std::uint64_t{0};
+  std::uint64_t key_mask_ = ~kByMessages;
   std::atomic<std::uint64_t> next_key_{0};
   std::shared_ptr<Endpoint> endpoint_;
   std::shared_ptr<Regions> regions_ = std::make_shared<Regions>();

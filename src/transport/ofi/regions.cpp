@@ -33,9 +33,10 @@ T Apply(T* memory, AtomicOp op, T value, T expected) {
 
 }  // namespace
 
-void Regions::Add(std::uint64_t key, std::uint64_t address, void* start, std::uint64_t bytes) {
+void Regions::Add(std::uint64_t key, std::uint64_t address, void* start, std::uint64_t bytes,
+                  RegionAccess* access) {
   const std::unique_lock lock(mutex_);
-  by_key_[key] = {address, static_cast<std::byte*>(start), bytes};
+  by_key_[key] = {address, static_cast<std::byte*>(start), bytes, access};
 }
 
 void Regions::Remove(std::uint64_t key) {
@@ -43,13 +44,32 @@ void Regions::Remove(std::uint64_t key) {
   by_key_.erase(key);
 }
 
-std::byte* Regions::Use::Find(std::uint64_t key, std::uint64_t address, std::uint64_t bytes) const {
+Regions::Found Regions::Use::Find(std::uint64_t key, std::uint64_t address,
+                                  std::uint64_t bytes) const {
   const auto found = regions_->by_key_.find(key);
-  if (found == regions_->by_key_.end()) return nullptr;
+  if (found == regions_->by_key_.end()) return {};
   const Region& region = found->second;
   const std::uint64_t offset = address - region.address;  // beyond the end also where it is before
-  if (offset > region.bytes || bytes > region.bytes - offset) return nullptr;
-  return region.start + offset;
+  if (offset > region.bytes || bytes > region.bytes - offset) return {};
+  return {region.start + offset, region.access};
+}
+
+Status Regions::Found::Write(const void* from, std::uint64_t bytes) const {
+  if (access != nullptr) return access->Write(memory, from, bytes);
+  CopyIn(memory, from, bytes);
+  return Status();
+}
+
+Status Regions::Found::Read(void* to, std::uint64_t bytes) const {
+  if (access != nullptr) return access->Read(to, memory, bytes);
+  CopyElements(to, memory, bytes);
+  return Status();
+}
+
+Result<std::uint64_t> Regions::Found::Atomic(AtomicOp op, int width, std::uint64_t value,
+                                             std::uint64_t expected) const {
+  if (access != nullptr) return access->Atomic(memory, op, width, value, expected);
+  return ApplyAtomic(memory, op, width, value, expected);
 }
 
 void CopyIn(std::byte* to, const void* from, std::uint64_t bytes) {

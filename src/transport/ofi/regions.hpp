@@ -8,23 +8,42 @@
 #include <unordered_map>
 
 #include "mori/shmem/types.hpp"
+#include "transport/remote.hpp"
 
 namespace mori::shmem::ofi {
+
+/// Of keys of memory that the network itself does not reach, so that all that goes there travels in
+/// messages. A network that chooses such a key for other memory is slower for it, and no less
+/// right.
+inline constexpr std::uint64_t kByMessages = std::uint64_t{1} << 63;
 
 /// Thread-safe.
 class Regions {
  public:
-  /// Memory at [start, start + bytes) has `address` for others.
-  void Add(std::uint64_t key, std::uint64_t address, void* start, std::uint64_t bytes);
+  /// Memory at [start, start + bytes) has `address` for others. `access` is null where it is the
+  /// CPU's.
+  void Add(std::uint64_t key, std::uint64_t address, void* start, std::uint64_t bytes,
+           RegionAccess* access = nullptr);
   /// Returns once nobody holds a `Use()` that knew it.
   void Remove(std::uint64_t key);
 
+  /// A place that is in a region, and what is done there for others; `memory` is null where it is
+  /// in none.
+  struct Found {
+    std::byte* memory = nullptr;
+    RegionAccess* access = nullptr;  ///< null: by the CPU
+
+    Status Write(const void* from, std::uint64_t bytes) const;
+    Status Read(void* to, std::uint64_t bytes) const;
+    Result<std::uint64_t> Atomic(detail::AtomicOp op, int width, std::uint64_t value,
+                                 std::uint64_t expected) const;
+  };
   /// While it lives no region goes away.
   class Use {
    public:
     explicit Use(const Regions& regions) : regions_(&regions), lock_(regions.mutex_) {}
-    /// Null where [address, address + bytes) is not all in the region of that key.
-    std::byte* Find(std::uint64_t key, std::uint64_t address, std::uint64_t bytes) const;
+    /// Nothing where [address, address + bytes) is not all in the region of that key.
+    Found Find(std::uint64_t key, std::uint64_t address, std::uint64_t bytes) const;
 
    private:
     const Regions* regions_;
@@ -36,6 +55,7 @@ class Regions {
     std::uint64_t address;
     std::byte* start;
     std::uint64_t bytes;
+    RegionAccess* access;
   };
   mutable std::shared_mutex mutex_;
   std::unordered_map<std::uint64_t, Region> by_key_;

@@ -116,8 +116,8 @@ void MessageWriter::ReplyData(std::uint64_t ticket, const void* data, std::size_
       bytes);
 }
 
-void MessageWriter::Refuse(std::uint64_t ticket) {
-  Add({RecordKind::kRefusal, 0, 0, 0, 0, ticket, 0});
+void MessageWriter::Refuse(std::uint64_t ticket, Refusal why) {
+  Add({RecordKind::kRefusal, static_cast<std::uint8_t>(why), 0, 0, 0, ticket, 0});
 }
 
 void MessageWriter::Finish(MessageHeader header) const {

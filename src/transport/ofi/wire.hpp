@@ -33,12 +33,18 @@ enum class RecordKind : std::uint8_t {
   kFetch = 3,    ///< an atomic with a reply: value, expected, ticket
   kGet = 4,      ///< what lies at (key, address): ticket, length
   kReply = 5,    ///< of the ticket in `key`: found bits in `address`, or data
-  kRefusal = 6,  ///< of the ticket in `key`, 0 for none: no memory like that
+  kRefusal = 6,  ///< of the ticket in `key`, 0 for none: `op` is a Refusal
+};
+
+/// Why a record was not carried out.
+enum class Refusal : std::uint8_t {
+  kNoMemory = 0,  ///< there is no memory like that
+  kDevice = 1,    ///< the device whose memory it is has failed
 };
 
 struct RecordHeader {
   RecordKind kind;
-  std::uint8_t op;       ///< AtomicOp
+  std::uint8_t op;       ///< AtomicOp, or Refusal
   std::uint8_t width;    ///< of the atomic's word
   std::uint8_t padding;  ///< bytes before the data: it is aligned as at its place
   std::uint32_t bytes;   ///< of the data
@@ -81,7 +87,7 @@ class MessageWriter {
   void Get(std::uint64_t key, std::uint64_t address, std::uint64_t bytes, std::uint64_t ticket);
   void Reply(std::uint64_t ticket, std::uint64_t found);
   void ReplyData(std::uint64_t ticket, const void* data, std::size_t bytes);
-  void Refuse(std::uint64_t ticket);
+  void Refuse(std::uint64_t ticket, Refusal why);
 
   /// Writes the header: the message may be sent.
   void Finish(MessageHeader header) const;
