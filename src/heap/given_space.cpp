@@ -8,8 +8,6 @@ namespace mori::shmem {
 
 Status GivenSpace::Add(const std::vector<Piece>& pieces, HeapType type, const Deadline& deadline) {
   if (pieces.empty()) return Status();
-  if (remote_ != nullptr)
-    return Error(ErrorCode::kUnsupported, "memory that is shared by IPC handle has no network yet");
   if (pieces != std::vector<Piece>{{0, bytes_}} || base() != nullptr) {
     return Error(ErrorCode::kUnsupported, "memory at given addresses cannot come in pieces");
   }
@@ -19,10 +17,16 @@ Status GivenSpace::Add(const std::vector<Piece>& pieces, HeapType type, const De
   std::array<std::unique_ptr<DeviceMemory>, 1> mine{std::move(*made)};
   auto theirs = parts_.transport->Share(mine, deadline);
   if (!theirs.ok() && IsFatal(theirs.status())) return theirs.status();
-  const Status kept = theirs.ok() ? Keep(std::move(mine[0]), std::move(*theirs)) : theirs.status();
+  Status kept = theirs.ok() ? Keep(std::move(mine[0]), std::move(*theirs)) : theirs.status();
   FaultPoint("heap: memory mapped");
+  if (remote_ != nullptr) {
+    const Status all_kept = parts_.agree(kept);
+    if (all_kept.ok()) kept = remote_->Add(base(), pieces, deadline);
+    if (IsFatal(kept)) return kept;
+  }
   Status agreed = parts_.agree(kept);
   if (!agreed.ok()) {
+    if (remote_ != nullptr) remote_->Remove(pieces);
     for (std::size_t pe = 0; pe < bases_.size(); ++pe) Drop(pe);
   }
   return agreed;

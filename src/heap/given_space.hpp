@@ -13,6 +13,7 @@ class GivenSpace final : public SymmetricSpace {
  public:
   GivenSpace(const SpaceParts& parts, std::uint64_t bytes)
       : SymmetricSpace(parts), bytes_(bytes), memories_(bases_.size()) {}
+  ~GivenSpace() override { remote_.reset(); }  // before the memory
 
   /// @return also kUnsupported for anything but one piece of all bytes; kSystem if the device gave
   ///   an address that is not aligned to its granularity

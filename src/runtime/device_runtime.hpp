@@ -101,6 +101,9 @@ class DeviceRuntime {
   /// Copies between memory of this runtime, as far as it is mapped here, and the host's. Complete
   /// when it returns. Thread-safe.
   virtual Status Copy(void* to, const void* from, std::uint64_t bytes) const = 0;
+  /// Whether memory of this process is a device's, so that the CPU must leave it to
+  /// `Copy()`. Thread-safe.
+  virtual bool IsOfDevice(const void*) const { return false; }
   /// Modules and streams; null where there are none. Borrowed.
   virtual DeviceKernels* kernels() const { return nullptr; }
 };

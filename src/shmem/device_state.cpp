@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <vector>
 
 #include "base/log.hpp"
@@ -33,6 +34,18 @@ device::FaultRecord ReadWhole(const device::FaultRecord& record) {
 
 }  // namespace
 
+/// Behind the words that kernels meet by, in the same piece of memory; of this PE alone.
+struct DeviceState::Tables {
+  device::PeAddresses pes[device::kMaxKernelPes];
+  device::DeviceTables tables;
+  device::Ring ring;
+  alignas(128) device::u64 next;  ///< of the ring, as those below; changed by every command
+  alignas(128) device::u64 seen;
+  alignas(128) device::u32 taken[RingPages::kEntries];
+
+  static constexpr std::uint64_t kAt = RoundUp(sizeof(device::SyncWords), 128);
+};
+
 Result<std::unique_ptr<DeviceState>> DeviceState::Create(
     const SpaceParts& parts, const Heap& heap, std::shared_ptr<const std::uint32_t> first_lost,
     const Deadline& deadline) {
@@ -43,11 +56,10 @@ Result<std::unique_ptr<DeviceState>> DeviceState::Create(
                  device::kMaxKernelPes);
   }
   const std::uint64_t bytes =
-      RoundUp(sizeof(device::SyncWords) + device::kMaxKernelPes * sizeof(device::PeAddresses),
-              parts.runtime->GranularityBytes());
+      RoundUp(Tables::kAt + sizeof(Tables), parts.runtime->GranularityBytes());
   MORI_ASSIGN_OR_RETURN(auto space, SymmetricSpace::Reserve(parts, bytes));
   MORI_RETURN_IF_ERROR(space->Add({{0, bytes}}, HeapType::kUncached, deadline));
-  const std::vector<std::byte> zeros(sizeof(device::SyncWords));
+  const std::vector<std::byte> zeros(Tables::kAt + sizeof(Tables));
   MORI_RETURN_IF_ERROR(parts.runtime->Copy(space->base(), zeros.data(), zeros.size()));
 
   std::unique_ptr<DeviceState> state(new DeviceState(parts.runtime, std::move(space)));
@@ -91,11 +103,57 @@ Status DeviceState::FillTables(const SpaceParts& parts, const Heap& heap) {
   }
   context_.n_inline = static_cast<device::u32>(std::min<std::size_t>(n_pes, device::kInlinePes));
   std::copy_n(pes.begin(), context_.n_inline, context_.inline_pes);
-  // Behind the words that kernels meet by, which fill less than their piece of memory.
-  std::byte* const table = space_->base() + sizeof(device::SyncWords);
-  context_.pes = reinterpret_cast<const device::PeAddresses*>(table);
-  MORI_RETURN_IF_ERROR(runtime_->Copy(table, pes.data(), n_pes * sizeof pes[0]));
+  std::byte* const at = TablesAt();
+  context_.pes = reinterpret_cast<const device::PeAddresses*>(at + offsetof(Tables, pes));
+  MORI_RETURN_IF_ERROR(
+      runtime_->Copy(at + offsetof(Tables, pes), pes.data(), n_pes * sizeof pes[0]));
+  if (parts.network == nullptr) return Status();
+  MORI_ASSIGN_OR_RETURN(const device::Ring ring, MapRing());
+  MORI_RETURN_IF_ERROR(runtime_->Copy(at + offsetof(Tables, ring), &ring, sizeof ring));
+  device::DeviceTables tables{};
+  tables.header = {device::kContextMagic, device::kContextAbi, sizeof tables};
+  tables.rings = reinterpret_cast<device::Ring*>(at + offsetof(Tables, ring));
+  tables.n_rings = 1;
+  MORI_RETURN_IF_ERROR(runtime_->Copy(at + offsetof(Tables, tables), &tables, sizeof tables));
+  context_.tables = reinterpret_cast<const device::DeviceTables*>(at + offsetof(Tables, tables));
+  context_.flags |= device::kHasRemotePes;
   return Status();
+}
+
+std::byte* DeviceState::TablesAt() const { return space_->base() + Tables::kAt; }
+
+Result<device::Ring> DeviceState::MapRing() {
+  ring_pages_ = std::make_shared<RingPages>();
+  MORI_ASSIGN_OR_RETURN(ring_, device_->MapHost(ring_pages_, sizeof *ring_pages_));
+  auto* const pages = static_cast<std::byte*>(ring_.get());
+  std::byte* const mine = TablesAt();
+  device::Ring ring{};
+  ring.entries = reinterpret_cast<device::RingEntry*>(pages + offsetof(RingPages, entries));
+  ring.done = reinterpret_cast<const device::RingDone*>(pages + offsetof(RingPages, done));
+  ring.results = reinterpret_cast<const device::u64*>(pages + offsetof(RingPages, results));
+  ring.next = reinterpret_cast<device::u64*>(mine + offsetof(Tables, next));
+  ring.seen = reinterpret_cast<device::u64*>(mine + offsetof(Tables, seen));
+  ring.taken = reinterpret_cast<device::u32*>(mine + offsetof(Tables, taken));
+  ring.mask = RingPages::kEntries - 1;
+  return ring;
+}
+
+Result<std::uint64_t> DeviceState::RingTickets() const {
+  std::uint64_t tickets = 0;
+  MORI_RETURN_IF_ERROR(
+      runtime_->Copy(&tickets, TablesAt() + offsetof(Tables, next), sizeof tickets));
+  return tickets;
+}
+
+Result<RemotePieces::Stretch> DeviceState::LocateSyncWords(std::uint64_t offset,
+                                                           std::uint64_t bytes, int pe) const {
+  const auto stretch =
+      space_->remote() == nullptr ? std::nullopt : space_->remote()->At(pe, offset);
+  if (!stretch || bytes > sizeof(device::SyncWords) || offset > sizeof(device::SyncWords) - bytes) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "{} bytes at offset {:#x} are none of those by which kernels meet", bytes, offset);
+  }
+  return *stretch;
 }
 
 void DeviceState::WatchLost(const std::shared_ptr<const std::uint32_t>& first_lost) {

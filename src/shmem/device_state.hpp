@@ -10,6 +10,7 @@
 #include "mori/shmem/device/context.hpp"
 #include "shmem/faults.hpp"
 #include "shmem/library_kernels.hpp"
+#include "shmem/proxy.hpp"
 
 namespace mori::shmem {
 
@@ -17,7 +18,8 @@ namespace mori::shmem {
 /// state away from the modules that have it, so that their kernels end with a message when run.
 class DeviceState {
  public:
-  /// Collective. `first_lost` is the host's mark of lost PEs, for waiting kernels to look at.
+  /// Collective. `first_lost` is the host's mark of lost PEs, for waiting kernels to look at. With
+  /// a network among the parts there is a ring, which somebody has to serve.
   /// @return kUnsupported for more PEs than kernels can synchronise
   static Result<std::unique_ptr<DeviceState>> Create(
       const SpaceParts& parts, const Heap& heap, std::shared_ptr<const std::uint32_t> first_lost,
@@ -39,6 +41,15 @@ class DeviceState {
   std::optional<device::FaultRecord> TakeFault() const;
 
   const device::DeviceContext& context() const { return context_; }
+  /// For who serves the ring: what of it lies on the host, null where there is none; and where it
+  /// tells kernels of a fault.
+  const std::shared_ptr<RingPages>& ring_pages() const { return ring_pages_; }
+  device::FaultRecord* fault_record() const { return &fault_page_->faults.record; }
+  /// How many commands kernels have put on the ring, or are about to. Local.
+  Result<std::uint64_t> RingTickets() const;
+  /// Where the network finds `bytes` at `offset` of the words by which `pe` is synchronised.
+  Result<RemotePieces::Stretch> LocateSyncWords(std::uint64_t offset, std::uint64_t bytes,
+                                                int pe) const;
   /// Of this PE; an error in a build without them.
   const Result<std::unique_ptr<LibraryKernels>>& kernels() const { return kernels_; }
 
@@ -46,7 +57,10 @@ class DeviceState {
   DeviceState(DeviceRuntime* runtime, std::unique_ptr<SymmetricSpace> space)
       : runtime_(runtime), device_(runtime->kernels()), space_(std::move(space)) {}
 
+  struct Tables;
+  std::byte* TablesAt() const;
   Status FillTables(const SpaceParts& parts, const Heap& heap);
+  Result<device::Ring> MapRing();
   void WatchLost(const std::shared_ptr<const std::uint32_t>& first_lost);
   void WatchFaults();
   Status PublishTo(const Result<DeviceKernels::Symbol>& symbol) const;
@@ -60,7 +74,9 @@ class DeviceState {
   DeviceKernels* device_;
   std::unique_ptr<SymmetricSpace> space_;
   std::shared_ptr<FaultPage> fault_page_ = std::make_shared<FaultPage>();
-  std::shared_ptr<void> fault_;       ///< where kernels reach it; null if they cannot
+  std::shared_ptr<void> fault_;  ///< where kernels reach it; null if they cannot
+  std::shared_ptr<RingPages> ring_pages_;
+  std::shared_ptr<void> ring_;        ///< where kernels reach these
   std::shared_ptr<void> first_lost_;  ///< where kernels reach the mark; null if they cannot
   device::DeviceContext context_ = device::kStateOfNobody;
   mutable std::mutex mutex_;

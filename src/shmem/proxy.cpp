@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -33,7 +34,6 @@ SignalOp SignalOf(const RingCommand& command) {
   return command.code == static_cast<std::uint32_t>(RingAtomic::kSet) ? SignalOp::kSet
                                                                       : SignalOp::kAdd;
 }
-std::byte* Here(const RingCommand& command) { return reinterpret_cast<std::byte*>(command.here); }
 
 /// What a kernel of a faulty program may have written.
 Status CheckCommand(const RingCommand& command, int n_pes) {
@@ -107,53 +107,106 @@ Status Proxy::CarryOut(const RingCommand& command, std::uint64_t* result) {
   MORI_RETURN_IF_ERROR(CheckCommand(command, parts_.n_pes));
   Channel& channel = *parts_.channel;
   const int pe = static_cast<int>(command.pe);
-  const auto there = [&](std::uint64_t offset, std::uint64_t bytes) {
-    return parts_.locate(command.memory, offset, bytes, pe);
-  };
   switch (command.op) {
     case RingOp::kFence: return channel.Fence();
-    case RingOp::kPutToAll:
-      for (const int to : parts_.remote_pes) {
-        MORI_ASSIGN_OR_RETURN(const RemotePlace place,
-                              parts_.locate(command.memory, command.there, command.bytes, to));
-        MORI_RETURN_IF_ERROR(channel.PutNbi(
-            to, place, Here(command) + static_cast<std::uint64_t>(to) * command.value,
-            command.bytes));
-      }
-      return Status();
     case RingOp::kQuiet: return command.pe == device::kAllPes ? channel.Quiet() : channel.Quiet(pe);
     case RingOp::kPost:
     case RingOp::kFetch: {
-      MORI_ASSIGN_OR_RETURN(const RemotePlace word, there(command.word, command.width));
+      MORI_ASSIGN_OR_RETURN(const RemotePlace word,
+                            PlaceOf(command, command.word, command.width, pe));
       const auto op = static_cast<AtomicOp>(command.code);
       const int width = static_cast<int>(command.width);
       if (command.op == RingOp::kPost) return channel.Post(pe, word, op, width, command.value);
       return channel.Fetch(pe, word, op, width, command.value, command.here, result);
     }
+    case RingOp::kPutToAll:
+      for (const int to : parts_.remote_pes) {
+        MORI_RETURN_IF_ERROR(
+            Transfer(command, to, command.here + static_cast<std::uint64_t>(to) * command.value));
+      }
+      return Status();
+    case RingOp::kPutValue:
+      return Transfer(command, pe, reinterpret_cast<std::uint64_t>(&command.value));
+    case RingOp::kGetValue: return Transfer(command, pe, reinterpret_cast<std::uint64_t>(result));
     case RingOp::kPut:
     case RingOp::kPutNbi:
-    case RingOp::kPutValue:
     case RingOp::kGet:
-    case RingOp::kGetNbi:
-    case RingOp::kGetValue:
-    case RingOp::kPutSignal: break;
-  }
-  MORI_ASSIGN_OR_RETURN(const RemotePlace place, there(command.there, command.bytes));
-  switch (command.op) {
-    case RingOp::kPut: return channel.Put(pe, place, Here(command), command.bytes);
-    case RingOp::kPutNbi: return channel.PutNbi(pe, place, Here(command), command.bytes);
-    case RingOp::kPutValue: return channel.Put(pe, place, &command.value, command.bytes);
-    case RingOp::kGet: return channel.Get(pe, Here(command), place, command.bytes);
-    case RingOp::kGetNbi: return channel.GetNbi(pe, Here(command), place, command.bytes);
-    case RingOp::kGetValue: return channel.Get(pe, result, place, command.bytes);
-    case RingOp::kPutSignal: {
-      MORI_ASSIGN_OR_RETURN(const RemotePlace word, there(command.word, sizeof command.value));
-      return channel.PutSignal(pe, place, Here(command), command.bytes, word, command.value,
-                               SignalOf(command));
-    }
-    default: break;
+    case RingOp::kGetNbi: return Transfer(command, pe, command.here);
+    case RingOp::kPutSignal: return PutSignal(command, pe);
   }
   return Error(ErrorCode::kInternal, "a command of number {}", static_cast<unsigned>(command.op));
+}
+
+Status Proxy::Transfer(const RingCommand& command, int pe, std::uint64_t here) {
+  Channel& channel = *parts_.channel;
+  std::uint64_t done = 0;
+  do {
+    MORI_ASSIGN_OR_RETURN(
+        const RemotePieces::Stretch stretch,
+        parts_.locate(command.memory, command.there + done, command.bytes - done, pe));
+    const std::uint64_t length = std::min(stretch.bytes, command.bytes - done);
+    if (length == 0) return Status();  // of no bytes
+    auto* const at = reinterpret_cast<std::byte*>(here + done);
+    const auto transfer = [&] {
+      switch (command.op) {
+        case RingOp::kGet:
+        case RingOp::kGetValue: return channel.Get(pe, at, stretch.place, length);
+        case RingOp::kGetNbi: return channel.GetNbi(pe, at, stretch.place, length);
+        case RingOp::kPutNbi:
+        case RingOp::kPutToAll: return channel.PutNbi(pe, stretch.place, at, length);
+        default: return channel.Put(pe, stretch.place, at, length);
+      }
+    };
+    MORI_RETURN_IF_ERROR(transfer());
+    done += length;
+  } while (done < command.bytes);
+  return Status();
+}
+
+Status Proxy::PutSignal(const RingCommand& command, int pe) {
+  Channel& channel = *parts_.channel;
+  MORI_ASSIGN_OR_RETURN(const RemotePieces::Stretch first,
+                        parts_.locate(command.memory, command.there, command.bytes, pe));
+  MORI_ASSIGN_OR_RETURN(const RemotePlace word,
+                        PlaceOf(command, command.word, sizeof command.value, pe));
+  const SignalOp op = SignalOf(command);
+  if (first.bytes >= command.bytes) {
+    return channel.PutSignal(pe, first.place, reinterpret_cast<const std::byte*>(command.here),
+                             command.bytes, word, command.value, op);
+  }
+  MORI_RETURN_IF_ERROR(Transfer(command, pe, command.here));
+  MORI_RETURN_IF_ERROR(channel.Fence());
+  return channel.Post(pe, word, op == SignalOp::kSet ? AtomicOp::kSet : AtomicOp::kFetchAdd,
+                      sizeof command.value, command.value);
+}
+
+Result<RemotePlace> Proxy::PlaceOf(const RingCommand& command, std::uint64_t offset,
+                                   std::uint64_t bytes, int pe) const {
+  MORI_ASSIGN_OR_RETURN(const RemotePieces::Stretch stretch,
+                        parts_.locate(command.memory, offset, bytes, pe));
+  if (stretch.bytes >= bytes) return stretch.place;
+  return Error(ErrorCode::kInternal, "a word at offset {:#x} of PE {} is in two pieces", offset,
+               pe);
+}
+
+Status Proxy::Await(std::uint64_t tickets,
+                    const std::function<Status(std::chrono::milliseconds)>& keeps_waiting) const {
+  constexpr std::chrono::milliseconds kAskEvery{50};
+  using Clock = std::chrono::steady_clock;
+  // Acquire: what was carried out comes before what follows.
+  const auto is_done = [&] {
+    return __atomic_load_n(&parts_.pages->done.count, __ATOMIC_ACQUIRE) >= tickets;
+  };
+  const auto start = Clock::now();
+  auto ask_at = start + kAskEvery;
+  for (Waiter waiter(parts_.may_spin); !is_done(); waiter.Pause()) {
+    const auto now = Clock::now();
+    if (now < ask_at) continue;
+    ask_at = now + kAskEvery;
+    MORI_RETURN_IF_ERROR(
+        keeps_waiting(std::chrono::duration_cast<std::chrono::milliseconds>(now - start)));
+  }
+  return Status();
 }
 
 void Proxy::Fail(const RingCommand& command, const Status& why) {

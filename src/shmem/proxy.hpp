@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "heap/remote_pieces.hpp"
 #include "mori/shmem/device/ring.hpp"
 #include "transport/remote.hpp"
 
@@ -32,9 +34,10 @@ class Proxy {
     Channel* channel = nullptr;  ///< outlives the proxy
     int n_pes = 1;
     std::vector<int> remote_pes;  ///< those that load and store do not reach
-    /// Where `bytes` at `offset` of a PE's memory are. An error for a range that is not in it.
-    std::function<Result<RemotePlace>(device::RingMemory memory, std::uint64_t offset,
-                                      std::uint64_t bytes, int pe)>
+    /// Where `bytes` at `offset` of a PE's memory begin, and how far they, or more, are there in
+    /// one piece. An error for a range that is not all in it.
+    std::function<Result<RemotePieces::Stretch>(device::RingMemory memory, std::uint64_t offset,
+                                                std::uint64_t bytes, int pe)>
         locate;
     /// Kernels look at it: a command that fails is noted there, if no other fault is. May be null.
     device::FaultRecord* fault = nullptr;
@@ -48,6 +51,10 @@ class Proxy {
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
 
+  /// Returns once the first `tickets` commands are carried out; what they put may still be under
+  /// way. Asks `keeps_waiting` several times a second, which may end the wait. Thread-safe.
+  Status Await(std::uint64_t tickets,
+               const std::function<Status(std::chrono::milliseconds so_far)>& keeps_waiting) const;
   /// Why the first command failed since the last call of this; success if none has. Thread-safe.
   Status TakeFailure();
 
@@ -56,6 +63,11 @@ class Proxy {
 
   void Run();
   Status CarryOut(const device::RingCommand& command, std::uint64_t* result);
+  Status Transfer(const device::RingCommand& command, int pe, std::uint64_t here);
+  Status PutSignal(const device::RingCommand& command, int pe);
+  /// Of what must lie in one piece: words do, since pieces begin and end on pages.
+  Result<RemotePlace> PlaceOf(const device::RingCommand& command, std::uint64_t offset,
+                              std::uint64_t bytes, int pe) const;
   void Fail(const device::RingCommand& command, const Status& why);
 
   const Parts parts_;

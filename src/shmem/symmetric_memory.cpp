@@ -47,6 +47,19 @@ Result<RemotePlace> SymmetricMemory::RemoteWord(const void* word, int pe) const 
   return Unknown(word, pe);
 }
 
+Result<RemotePieces::Stretch> SymmetricMemory::RemoteStretch(std::uint64_t offset,
+                                                             std::uint64_t bytes, int pe) const {
+  // Of a kernel, which may be anything.
+  const auto* const address =
+      reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(heap_->base()) + offset);
+  MORI_ASSIGN_OR_RETURN(const Location at, Locate(address, bytes, pe));
+  if (at.near != nullptr)
+    return Error(ErrorCode::kInternal, "PE {} is reached by load and store, not by the ring", pe);
+  if (bytes == 0) return RemotePieces::Stretch{};
+  if (const auto stretch = heap_->Remote(address, pe)) return *stretch;
+  return Unknown(address, pe);
+}
+
 bool SymmetricMemory::IsOnePiece(const void* address, std::uint64_t bytes, int pe) const {
   const auto stretch = heap_->Remote(address, pe);
   return stretch && bytes <= stretch->bytes;

@@ -36,6 +36,10 @@ class SymmetricMemory {
   /// Where the network finds a word that `Locate()` has found remote: it lies in one piece, since
   /// pieces begin and end on pages.
   Result<RemotePlace> RemoteWord(const void* word, int pe) const;
+  /// The same of a range: where it begins, and how far it, or more, is there in one piece.
+  /// @return kInvalidArgument for no symmetric range, kInternal for a PE that is near
+  Result<RemotePieces::Stretch> RemoteStretch(std::uint64_t offset, std::uint64_t bytes,
+                                              int pe) const;
   /// `part(place, done, length)` for each stretch of a range that `Locate()` has found remote,
   /// `done` bytes behind its start, until one fails.
   template <typename Part>

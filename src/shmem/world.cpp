@@ -35,6 +35,10 @@ World::World(Config config, int rank, int size)
 
 World::~World() {
   published_->Hide();
+  // Relaxed: nothing else is told by it.
+  is_ending_.store(true, std::memory_order_relaxed);
+  proxy_.reset();
+  if (device_access_ != nullptr) device_access_->SetAtomics(nullptr);
   if (bootstrap_) bootstrap_->Observe(nullptr);
   if (runtime_ == nullptr) return;
   // What runs on the device after finalize has waited for it keeps its memory. Said by the first
@@ -63,6 +67,8 @@ void World::Publish() {
 
 Status World::KeepsWaiting(std::chrono::milliseconds so_far) const {
   MORI_RETURN_IF_ERROR(Health());
+  if (is_ending_.load(std::memory_order_relaxed) && so_far >= kPatienceAtEnd)
+    return Error(ErrorCode::kTimeout, "this PE has ended");
   if (!config_.wait_timeout || so_far < *config_.wait_timeout) return Status();
   return Error(ErrorCode::kTimeout, "no end within {:g} s (MORI_SHMEM_TIMEOUT)",
                static_cast<double>(config_.wait_timeout->count()) / 1e3);
@@ -71,6 +77,11 @@ Status World::KeepsWaiting(std::chrono::milliseconds so_far) const {
 Status World::Fault() const {
   if (device_state_ == nullptr) return Status();
   const auto fault = device_state_->TakeFault();
+  const bool is_remote = fault && fault->reason == device::FaultReason::kRemoteFailed;
+  if (proxy_ != nullptr && (!fault || is_remote)) {
+    // A fault of the ring without a reason: that has been told already.
+    return proxy_->TakeFailure();
+  }
   if (!fault) return Status();
   const bool is_lost =
       fault->reason == device::FaultReason::kPeLost && fault->pe >= 0 && fault->pe < size_;
@@ -171,8 +182,19 @@ Result<void*> World::Malloc(std::uint64_t bytes, std::uint64_t alignment, unsign
 
 Status World::CompletePosted() {
   const Status streams = streams_.ok() ? (*streams_)->Complete() : Status();
+  const Status ring = CompleteRing();
   const Status network = operations_->Quiet();
-  return streams.ok() ? network : streams;
+  if (!streams.ok()) return streams;
+  return ring.ok() ? network : ring;
+}
+
+Status World::CompleteRing() {
+  if (proxy_ == nullptr) return Status();
+  MORI_ASSIGN_OR_RETURN(const std::uint64_t tickets, device_state_->RingTickets());
+  const Status awaited = proxy_->Await(
+      tickets, [this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); });
+  if (awaited.ok()) return Status();
+  return Error(awaited.code(), "{}; it waited for commands of kernels", awaited.message());
 }
 
 Status World::Free(void* ptr) {
@@ -211,6 +233,7 @@ Status World::Finalize() {
   Status posted = CompletePosted();
   // Kernels of the program, too: they lose their state, and the memory that they reach.
   if (posted.ok() && device_state_ != nullptr) posted = runtime_->kernels()->AwaitDevice();
+  if (posted.ok() && proxy_ != nullptr) posted = CompletePosted();
   if (posted.ok()) posted = Fault();
   Status left = Health();
   if (left.ok()) {

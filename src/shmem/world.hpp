@@ -21,12 +21,14 @@
 #include "shmem/operations.hpp"
 #include "shmem/pe_info.hpp"
 #include "shmem/peer_watch.hpp"
+#include "shmem/proxy.hpp"
 #include "shmem/published_context.hpp"
 #include "shmem/registered_buffers.hpp"
 #include "shmem/streams.hpp"
 #include "topology/topology.hpp"
 #include "transport/remote.hpp"
 #include "transport/route.hpp"
+#include "transport/staged_transport.hpp"
 #include "transport/transport.hpp"
 
 namespace mori::shmem {
@@ -116,11 +118,15 @@ class World {
     return routes_[static_cast<std::size_t>(pe)].reach == Reach::kRemote;
   }
   Result<std::unique_ptr<Streams>> MakeDeviceStreams() const;
+  /// Serves the ring of this PE's kernels, if they have one.
+  Status StartProxy();
   void MakeOperations();
   /// Whether this PE's GPU reaches those of others. Warns, once, of links without atomics.
   Status CheckLinks();
   /// Returns once what this PE put on streams, and over the network, has happened.
   Status CompletePosted();
+  /// The same of what its kernels have put on their ring by now.
+  Status CompleteRing();
   /// Whether a wait for the device goes on: not if a PE is lost, or it takes too long.
   Status KeepsWaiting(std::chrono::milliseconds so_far) const;
 
@@ -142,15 +148,18 @@ class World {
   std::unique_ptr<PeerWatch> peers_;
   std::optional<Group> group_;
   std::unique_ptr<Transport> p2p_;
+  std::unique_ptr<DeviceAccess> device_access_;  ///< null without a network to a device
   std::unique_ptr<RemoteTransport> network_;
   std::unique_ptr<Heap> heap_;
   std::optional<SymmetricMemory> memory_;
   std::unique_ptr<DeviceState> device_state_;  ///< null for the host, which has no kernels
   std::optional<Operations> operations_;
   Result<std::unique_ptr<Streams>> streams_ = Status(ErrorCode::kInternal, "not made yet");
+  std::unique_ptr<Proxy> proxy_;  ///< null where kernels have no ring
   std::shared_ptr<DropBox> drop_box_ = std::make_shared<DropBox>();
   PublishedContext* const published_;
   std::atomic<bool> is_closing_{false};
+  std::atomic<bool> is_ending_{false};  ///< no wait lasts any more
 
   RegisteredBuffers buffers_;
 };

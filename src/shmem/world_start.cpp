@@ -151,22 +151,21 @@ Status World::ShareNode(FdListener listener, const Deadline& deadline) {
 
 Status World::OpenNetwork(const Deadline& deadline) {
   if (!NeedsNetwork(config_, topology_)) return Status();
-  Result<std::unique_ptr<RemoteTransport>> opened =
-      Error(ErrorCode::kUnsupported, "the {} backend has no network yet: {}",
-            BackendName(runtime_->backend()), "MORI_SHMEM_BACKEND=host takes the CPU's memory");
-  if (runtime_->IsHostMemory()) {
-    RemoteParts parts;
-    parts.self = rank_;
-    parts.n_pes = size_;
-    parts.name = [this](int pe) { return peers_->Names({pe}); };
-    parts.may_spin = board_->may_spin();
-    // The bootstrap tells all PEs, this one through its observer.
-    parts.on_loss = [this](int pe, const std::string& why) { bootstrap_->Accuse(pe, why); };
-    parts.keeps_waiting = [this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); };
-    opened = MakeRemoteTransport(config_, std::move(parts));
-  }
+  RemoteParts parts;
+  parts.self = rank_;
+  parts.n_pes = size_;
+  parts.name = [this](int pe) { return peers_->Names({pe}); };
+  parts.may_spin = board_->may_spin();
+  // The bootstrap tells all PEs, this one through its observer.
+  parts.on_loss = [this](int pe, const std::string& why) { bootstrap_->Accuse(pe, why); };
+  parts.keeps_waiting = [this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); };
+  auto opened = MakeRemoteTransport(config_, std::move(parts));
   MORI_RETURN_IF_ERROR(group_->AgreeOnOutcome(opened.status()));
   network_ = std::move(*opened);
+  if (!runtime_->IsHostMemory()) {
+    device_access_ = std::make_unique<DeviceAccess>(runtime_.get());
+    network_ = MakeStagedTransport(std::move(network_), runtime_.get(), device_access_.get());
+  }
   MORI_ASSIGN_OR_RETURN(auto addresses, bootstrap_->AllGather(network_->Address(), deadline));
   for (int pe = 0; pe < size_; ++pe) {
     if (!IsRemote(pe)) addresses[static_cast<std::size_t>(pe)].clear();
@@ -192,6 +191,26 @@ Status World::ShareMemory(const Deadline& deadline) {
                           DeviceState::Create(parts, *heap_, board_->first_lost_word(), deadline));
   }
   MakeOperations();
+  return StartProxy();
+}
+
+Status World::StartProxy() {
+  if (device_state_ == nullptr || device_state_->ring_pages() == nullptr) return Status();
+  Proxy::Parts parts;
+  parts.pages = device_state_->ring_pages();
+  parts.channel = &network_->channel();
+  parts.n_pes = size_;
+  for (int pe = 0; pe < size_; ++pe) {
+    if (IsRemote(pe)) parts.remote_pes.push_back(pe);
+  }
+  parts.locate = [this](device::RingMemory memory, std::uint64_t offset, std::uint64_t bytes,
+                        int pe) {
+    return memory == device::RingMemory::kHeap ? memory_->RemoteStretch(offset, bytes, pe)
+                                               : device_state_->LocateSyncWords(offset, bytes, pe);
+  };
+  parts.fault = device_state_->fault_record();
+  parts.may_spin = board_->may_spin();
+  MORI_ASSIGN_OR_RETURN(proxy_, Proxy::Start(std::move(parts)));
   return Status();
 }
 
@@ -235,6 +254,13 @@ void World::MakeOperations() {
     streams_ = MakeDeviceStreams();
     parts.device = &streams_;
     operations_.emplace(parts);
+    if (device_access_ == nullptr) return;
+    device_access_->SetAtomics([this](detail::AtomicOp op, int width, void* word,
+                                      std::uint64_t value,
+                                      std::uint64_t expected) -> Result<std::uint64_t> {
+      MORI_ASSIGN_OR_RETURN(Streams * streams, this->streams());
+      return streams->Atomic(op, width, word, value, expected);
+    });
     return;
   }
   operations_.emplace(parts);

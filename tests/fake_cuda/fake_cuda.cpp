@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -143,28 +144,47 @@ int Post(void* handle) {
   return kOk;
 }
 
-void Atomic(void** arguments) {
+/// Kernels of the tests are threads of the host, and change words by themselves.
+template <typename T>
+T AtomicOn(mori::shmem::detail::AtomicOp op, T* word, T value, T expected) {
   using mori::shmem::detail::AtomicOp;
-  const auto op = static_cast<AtomicOp>(*static_cast<int*>(arguments[0]));
+  const std::atomic_ref<T> at(*word);
+  switch (op) {
+    case AtomicOp::kFetch: return at.load();
+    case AtomicOp::kFetchAdd: return at.fetch_add(value);
+    case AtomicOp::kFetchAnd: return at.fetch_and(value);
+    case AtomicOp::kFetchOr: return at.fetch_or(value);
+    case AtomicOp::kFetchXor: return at.fetch_xor(value);
+    case AtomicOp::kCompareSwap: at.compare_exchange_strong(expected, value); return expected;
+    case AtomicOp::kSet:
+    case AtomicOp::kSwap: break;
+  }
+  return at.exchange(value);
+}
+
+void Atomic(void** arguments) {
+  const auto op = static_cast<mori::shmem::detail::AtomicOp>(*static_cast<int*>(arguments[0]));
   const int bytes = *static_cast<int*>(arguments[1]);
   auto* word = *static_cast<std::uint64_t**>(arguments[2]);
   const std::uint64_t value = *static_cast<std::uint64_t*>(arguments[3]);
   const std::uint64_t expected = *static_cast<std::uint64_t*>(arguments[4]);
-  std::uint64_t old = 0;
-  std::memcpy(&old, word, static_cast<std::size_t>(bytes));
-  std::uint64_t now = value;
-  switch (op) {
-    case AtomicOp::kFetch: now = old; break;
-    case AtomicOp::kFetchAdd: now = old + value; break;
-    case AtomicOp::kFetchAnd: now = old & value; break;
-    case AtomicOp::kFetchOr: now = old | value; break;
-    case AtomicOp::kFetchXor: now = old ^ value; break;
-    case AtomicOp::kCompareSwap: now = old == expected ? value : old; break;
-    case AtomicOp::kSet:
-    case AtomicOp::kSwap: break;
-  }
-  std::memcpy(word, &now, static_cast<std::size_t>(bytes));
-  **static_cast<std::uint64_t**>(arguments[5]) = old;
+  **static_cast<std::uint64_t**>(arguments[5]) =
+      bytes == 8
+          ? AtomicOn(op, word, value, expected)
+          : AtomicOn(op, reinterpret_cast<std::uint32_t*>(word), static_cast<std::uint32_t>(value),
+                     static_cast<std::uint32_t>(expected));
+}
+
+/// An aligned word by one load and one store, as a device moves it.
+void Copy(std::uint64_t to, std::uint64_t from, std::size_t bytes) {
+  const auto move = [&]<typename T>(T) {
+    std::atomic_ref<T>(*reinterpret_cast<T*>(to))
+        .store(std::atomic_ref<T>(*reinterpret_cast<T*>(from)).load());
+  };
+  const bool is_aligned = bytes != 0 && (to | from) % bytes == 0;
+  if (is_aligned && bytes == 8) return move(std::uint64_t{});
+  if (is_aligned && bytes == 4) return move(std::uint32_t{});
+  std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
 }
 
 int Launch(void* function, void* stream, void** arguments, bool is_early) {
@@ -449,7 +469,7 @@ int cuEventSynchronize(void* event) {
 int cuMemcpyAsync(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) {
   const std::lock_guard lock(state().mutex);
   const int code = Post(stream);
-  if (code == kOk) std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
+  if (code == kOk) Copy(to, from, bytes);
   return code;
 }
 int cuMemcpyDtoHAsync_v2(void* to, std::uint64_t from, std::size_t bytes, void* stream) {

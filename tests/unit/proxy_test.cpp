@@ -123,12 +123,12 @@ class ProxyTest : public ::testing::Test {
     parts.remote_pes = {1, 2};
     parts.fault = &fault_;
     parts.locate = [this](RingMemory memory, std::uint64_t offset, std::uint64_t bytes,
-                          int pe) -> Result<RemotePlace> {
+                          int pe) -> Result<RemotePieces::Stretch> {
       if (memory != RingMemory::kHeap || bytes > kWords * 8 || offset > kWords * 8 - bytes)
         return Error(ErrorCode::kInvalidArgument, "{} bytes at {:#x} leave the heap", bytes,
                      offset);
       const RemotePlace start = registered_[static_cast<std::size_t>(pe)]->place();
-      return RemotePlace{start.address + offset, start.key};
+      return RemotePieces::Stretch{{start.address + offset, start.key}, kWords * 8 - offset};
     };
     auto started = Proxy::Start(std::move(parts));
     ASSERT_TRUE(started.ok());

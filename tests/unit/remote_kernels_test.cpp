@@ -109,14 +109,14 @@ class KernelWorld {
     parts.n_pes = size();
     parts.fault = &mine.faults.record;
     parts.locate = [this](RingMemory memory, std::uint64_t offset, std::uint64_t bytes,
-                          int to) -> Result<RemotePlace> {
+                          int to) -> Result<RemotePieces::Stretch> {
       const bool is_heap = memory == RingMemory::kHeap;
       const std::uint64_t size = is_heap ? sizeof(KernelPe::heap) : sizeof(SyncWords);
       if (bytes > size || offset > size - bytes)
         return Error(ErrorCode::kInvalidArgument, "{} bytes at {:#x} are outside", bytes, offset);
       const RemotePlace start =
           (is_heap ? pe(to).registered_heap : pe(to).registered_sync)->place();
-      return RemotePlace{start.address + offset, start.key};
+      return RemotePieces::Stretch{{start.address + offset, start.key}, size - offset};
     };
     mine.proxy = std::move(*Proxy::Start(std::move(parts)));
   }

@@ -361,6 +361,16 @@ void CudaRuntime::UnmapPassed() {
     LogDebug("memory that was freed was not unmapped: {}", settled.message());
 }
 
+bool CudaRuntime::IsOfDevice(const void* address) const {
+  const CudaDevice::Use use(*device_);
+  unsigned type = 0;
+  return use.status().ok() &&
+         device_->driver().pointer_attribute(&type, cuda::kPointerMemoryType,
+                                             reinterpret_cast<DevicePointer>(address)) ==
+             cuda::kSuccess &&
+         type == cuda::kMemoryTypeDevice;
+}
+
 Status CudaRuntime::Copy(void* to, const void* from, std::uint64_t bytes) const {
   const CudaDevice::Use use(*device_);
   MORI_RETURN_IF_ERROR(use.status());

@@ -35,6 +35,7 @@ class CudaRuntime final : public DeviceRuntime {
   Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t bytes,
                                                 std::uint64_t alignment) override;
   Status Copy(void* to, const void* from, std::uint64_t bytes) const override;
+  bool IsOfDevice(const void* address) const override;
   std::optional<bool> HasAtomicsOn(const std::string& identity) const override;
   std::optional<bool> CanReach(const std::string& identity) const override;
   void UnmapPassed() override;

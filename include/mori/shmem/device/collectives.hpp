@@ -43,8 +43,9 @@ MORI_DEVICE_FN u64 NextEpoch(u32 my_pe, u32 n_pes, const u64* mine) {
 /// one PE at twice the distance, and waits for one. Who tells brings all that it knows of by then,
 /// so that after the last round every PE has come. @return whether all came
 ///
-/// The words are the epochs: those of PEs that tell this one count on. By a network they are added
-/// to, not set: of two meetings the later message may come first.
+/// The words are the epochs. By a network they are set behind a fence: of two meetings the later
+/// message might come first. They are not added to, since a device may have no room for a kernel
+/// that adds while one waits here.
 MORI_DEVICE_FN bool TellAndAwaitInRounds(SyncWords* mine, u64 epoch, FaultCall call) {
   const u32 my_pe = globalGpuStates.my_pe;
   const u32 n_pes = globalGpuStates.n_pes;
@@ -56,9 +57,10 @@ MORI_DEVICE_FN bool TellAndAwaitInRounds(SyncWords* mine, u64 epoch, FaultCall c
     if (const u64 near = globalGpuStates.pes[to].sync; near != 0) {
       StoreRelaxed(&reinterpret_cast<SyncWords*>(near)->epochs[my_pe], epoch);
     } else {
+      RemoteFence();
       RemotePost(RingMemory::kSyncWords, static_cast<int>(to),
                  reinterpret_cast<u64>(&mine->epochs[my_pe]) - reinterpret_cast<u64>(mine),
-                 RingAtomic::kFetchAdd, sizeof(u64), 1, call);
+                 RingAtomic::kSet, sizeof(u64), epoch, call);
     }
     if (!Await([&](auto order) { return Load(&mine->epochs[from], order) >= epoch; })) return false;
   }
