@@ -51,7 +51,8 @@ class RendezvousServer {
   const UniqueId& id() const { return id_; }
   bool finished() const { return finished_.load(std::memory_order_acquire); }
 
-  /// After a failure: waits until every rank has been told, at most for `limit`.
+  /// Waits until it is over, at most for `limit`: after a success all are connected, and after a
+  /// failure every rank has been told.
   void AwaitLastWord(std::chrono::milliseconds limit);
 
  private:
@@ -143,8 +144,9 @@ class RendezvousService {
   /// After what failed in this process, whose id other ranks may have: fails their start with
   /// `why`, and waits a little until up to `others` have heard of it.
   void GiveUp(const UniqueId& id, const Status& why, int others);
-  /// After a failed init here: waits a little until all ranks have heard of it, should this process
-  /// serve them, since it may end now. Does nothing for another process's id.
+  /// After an init here: waits a little until the rendezvous is over, should this process serve it.
+  /// After a failure all ranks are to hear of it, since this process may end now; after a success
+  /// nobody is waited for but its thread. Does nothing for another process's id.
   void AwaitLastWord(const RendezvousName& name);
 
   /// Ends the threads of rendezvous that are over. Called now and then.

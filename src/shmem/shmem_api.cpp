@@ -55,7 +55,8 @@ Status Init(int rank, int size, const UniqueId& id) {
     WarnOnce(config, rank);
     ShowVariables(config);
     auto world = World::Create(config, rendezvous, rank, size);
-    if (!world.ok()) RendezvousService::Instance().AwaitLastWord(rendezvous.name);
+    // After a success, too: its thread may not have run yet, and nothing of it is to be left.
+    RendezvousService::Instance().AwaitLastWord(rendezvous.name);
     RendezvousService::Instance().Reap();
     return world;
   });
