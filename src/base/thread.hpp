@@ -17,14 +17,15 @@ template <typename Body>
 Status StartThread(Body body, std::thread* thread) {
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the new thread
+  const bool is_masked =
+      pthread_sigmask(SIG_SETMASK, &all, &before) == 0;  // inherited by the new thread
   Status status;
   try {
     *thread = std::thread(std::move(body));
   } catch (const std::system_error& error) {
     status = Status::FromErrno(error.code().value(), "start a helper thread");
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (is_masked) pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return status;
 }
 

@@ -229,6 +229,7 @@ Status RendezvousServer::HearThem() {
   constexpr int kAtATime = 256;
   epoll_event events[kAtATime];
   const int ready = ::epoll_wait(speakers_.get(), events, kAtATime, 0);
+  if (ready < 0 && errno != EINTR) return Status::FromErrno(errno, "wait for what ranks say");
   for (int i = 0; i < ready; ++i)
     MORI_RETURN_IF_ERROR(HearFrom(static_cast<int>(events[i].data.u32)));
   return Status();
@@ -240,8 +241,9 @@ Status RendezvousServer::HearFrom(int rank) {
   Arrived& arrived = found->second;
   const Status read = arrived.connection.ReadSome();
   MORI_RETURN_IF_ERROR(HearOut(&arrived));
-  if (arrived.connected || arrived.failed)
-    ::epoll_ctl(speakers_.get(), EPOLL_CTL_DEL, arrived.connection.fd(), nullptr);
+  if ((arrived.connected || arrived.failed) &&
+      ::epoll_ctl(speakers_.get(), EPOLL_CTL_DEL, arrived.connection.fd(), nullptr) != 0)
+    return Status::FromErrno(errno, fmt::format("wait for rank {} no longer", rank));
   if (read.ok() || arrived.connected || arrived.failed) return Status();
   Status lost = Error(ErrorCode::kPeerLost, "{} was lost during init: {}", Describe(arrived.hello),
                       read.message());
@@ -462,6 +464,7 @@ void RendezvousService::AwaitFirstCalls() {
   // After a failure: the call that could not be served still waits and would wake us at once.
   constexpr std::chrono::seconds kAgain{1};
   int bell = -1;
+  bool has_warned = false;
   for (;;) {
     if (bell < 0) {
       const std::lock_guard lock(mutex_);  // whoever started us holds it until the bell is there
@@ -480,6 +483,9 @@ void RendezvousService::AwaitFirstCalls() {
     }
     const int ready = ::poll(entries.data(), entries.size(), next.PollTimeoutMs());
     bool has_failed = ready < 0 && errno != EINTR;
+    if (has_failed && !std::exchange(has_warned, true))
+      LogWarn("first calls for unique ids are not heard: {}",
+              Status::FromErrno(errno, "wait for them").message());
     if (ready > 0) {
       eventfd_t rings = 0;
       if (entries[0].revents != 0) ::eventfd_read(bell, &rings);

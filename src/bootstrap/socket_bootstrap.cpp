@@ -27,6 +27,8 @@ constexpr milliseconds kCensus{500};
 constexpr milliseconds kCensusAnswer{1'500};
 /// Questions of a rank that wait for their answers, at most.
 constexpr std::size_t kMaxQuestions = 1024;
+/// How often connections are read where the system does not say which of them have something.
+constexpr milliseconds kBlindLook{5};
 /// The others' readers never pause; this only ends a wait for a stopped process.
 Deadline NewsLimit() { return Deadline::After(std::chrono::seconds(2)); }
 
@@ -115,8 +117,13 @@ void SocketBootstrap::ReadLoop() {
           {link->connection.fd(), static_cast<short>(POLLIN | (sends ? POLLOUT : 0)), 0});
     }
     const int ready = ::poll(entries.data(), entries.size(), NextWakeUp().PollTimeoutMs());
+    // Short of memory, say, or beyond a limit that was lowered: nobody may be left unheard for it,
+    // and no connection blocks.
+    const bool is_blind = ready < 0 && errno != EINTR;
+    if (is_blind) std::this_thread::sleep_for(kBlindLook);
     for (std::size_t i = 0; i < links.size(); ++i) {
-      const short events = ready > 0 ? entries[i + 1].revents : short{0};
+      short events = ready > 0 ? entries[i + 1].revents : short{0};
+      if (is_blind) events = entries[i + 1].events;
       if ((events & POLLOUT) != 0) {
         const std::lock_guard lock(links[i]->send_mutex);
         static_cast<void>(links[i]->connection.Flush());  // a loss shows when we read

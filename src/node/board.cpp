@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <thread>
 
 #include "base/fault_point.hpp"
 #include "base/round_up.hpp"
@@ -24,8 +25,10 @@ void FutexWait(std::atomic<std::uint32_t>* word, std::uint32_t expected,
                std::chrono::nanoseconds limit) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
   const timespec time{seconds.count(), (limit - seconds).count()};
-  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), FUTEX_WAIT, expected, &time, nullptr,
-            0);
+  const long woken = ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), FUTEX_WAIT,
+                               expected, &time, nullptr, 0);
+  const bool has_slept = woken == 0 || errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT;
+  if (!has_slept) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // not a busy wait
 }
 void FutexWakeAll(std::atomic<std::uint32_t>* word) {
   ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), FUTEX_WAKE, INT32_MAX, nullptr,

@@ -2,6 +2,7 @@
 
 deny.py ERROR NUMBER -- command…           the call of this number fails with this errno
 deny.py ERROR NUMBER ARGUMENT -- command…  only where this is its first argument
+deny.py only NUMBER… -- command…           any other call than these ends its process
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 22, 38
 SECCOMP_MODE_FILTER = 2
-RET_ALLOW, RET_ERRNO = 0x7FFF0000, 0x00050000
+RET_ALLOW, RET_ERRNO, RET_KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 LOAD_WORD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
 NUMBER_AT, FIRST_ARGUMENT_AT = 0, 16  # offsets in struct seccomp_data
 
@@ -46,6 +47,13 @@ def filter_of(number: int, first_argument: int | None, error: int) -> list[tuple
     ]
 
 
+def filter_of_all_but(numbers: list[int]) -> list[tuple[int, ...]]:
+    allow = (RETURN, 0, 0, RET_ALLOW)
+    pairs = [((JUMP_IF_EQUAL, 0, 1, number), allow) for number in numbers]
+    each = [instruction for pair in pairs for instruction in pair]
+    return [(LOAD_WORD, 0, 0, NUMBER_AT), *each, (RETURN, 0, 0, RET_KILL_PROCESS)]
+
+
 class Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
@@ -66,9 +74,12 @@ def install(instructions: list[tuple[int, ...]]) -> None:
 
 def main() -> None:
     separator = sys.argv.index("--")
-    error, number, *arguments = map(int, sys.argv[1:separator])
     command = sys.argv[separator + 1 :]
-    install(filter_of(number, arguments[0] if arguments else None, error))
+    if sys.argv[1] == "only":
+        install(filter_of_all_but(list(map(int, sys.argv[2:separator]))))
+    else:
+        error, number, *arguments = map(int, sys.argv[1:separator])
+        install(filter_of(number, arguments[0] if arguments else None, error))
     os.execvp(command[0], command)
 
 

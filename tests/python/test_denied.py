@@ -29,16 +29,17 @@ pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="no filter 
 
 ERRORS = (errno.EPERM, errno.ENOSYS, errno.EACCES)
 
-# All that the library and the launcher call, as strace shows it, but for what no program starts or
-# ends without (execve, read, write, openat, close, mmap, mprotect, munmap, brk, fstat, futex,
-# exit), and what cannot fail (getpid and the like).
+# All that the library and the launcher call; test_the_tables_name_every_call says when one is
+# missing.
 WORKS_WITHOUT = (
+    "access",
     "clock_nanosleep",
     "close_range",
     "getdents64",
     "ioctl",
     "lseek",
     "madvise",
+    "membarrier",
     "mincore",
     "pidfd_open",
     "prctl",
@@ -62,6 +63,10 @@ MAY_NEED = (
     "clone3",
     "connect",
     "dup2",
+    "epoll_create1",
+    "epoll_ctl",
+    "epoll_pwait",
+    "epoll_wait",
     "eventfd2",
     "fcntl",
     "ftruncate",
@@ -90,6 +95,25 @@ MAY_NEED = (
 # What a run on several hosts calls beside these.
 MAY_NEED_ON_HOSTS = ("chdir", "getcwd")
 
+# What a network calls beside these.
+MAY_NEED_ON_A_NETWORK = (
+    "accept",
+    "epoll_create",
+    "get_mempolicy",
+    "getpeername",
+    "set_mempolicy",
+)
+
+# What no program starts or ends without, under one C library or another, and what cannot fail.
+OF_EVERY_PROGRAM = (
+    *("arch_prctl", "brk", "close", "execve", "exit", "exit_group", "fstat", "futex", "mmap"),
+    *("mprotect", "munmap", "newfstatat", "open", "openat", "pread64", "read", "rt_sigreturn"),
+    *("sigaltstack", "stat", "statx", "write", "writev"),
+    *("clock_getres", "clock_gettime", "getcpu", "getegid", "geteuid", "getgid", "getpgrp"),
+    *("getpid", "getppid", "gettid", "gettimeofday", "getuid", "nanosleep", "restart_syscall"),
+    *("set_tid_address", "tgkill", "umask"),
+)
+
 
 @pytest.fixture(scope="module")
 def numbers() -> dict[str, int]:
@@ -97,9 +121,9 @@ def numbers() -> dict[str, int]:
 
 
 def run_denied(
-    mori: Launcher, denied: tuple[int, ...], n_pes: int
+    mori: Launcher, denied: tuple[int | str, ...], n_pes: int
 ) -> subprocess.CompletedProcess[str]:
-    """`ring_put` under the launcher, where `denied` (error, number, perhaps argument) is denied."""
+    """`ring_put` under the launcher, where `denied`, as deny.py takes it, is denied."""
     program = find_build_dir() / "examples" / "ring_put"
     variables = {"MORI_SHMEM_HEAP_SIZE": "4M", "MORI_BOOTSTRAP_TIMEOUT": "5"}
     return subprocess.run(
@@ -183,6 +207,45 @@ def test_a_run_on_hosts_works_without_or_says_why_not(
     may_need = call in MAY_NEED or call in MAY_NEED_ON_HOSTS
     fine = works(done, 2) or (may_need and says_why(done))
     assert fine, f"{done.returncode} {done.stdout} {done.stderr}"
+
+
+def run_over_a_network(mori: Launcher, *filter_arguments: str) -> subprocess.CompletedProcess[str]:
+    """Two PEs that reach each other by the network alone."""
+    variables = {"MORI_SHMEM_HEAP_SIZE": "4M", "MORI_BOOTSTRAP_TIMEOUT": "5"}
+    variables |= {"MORI_DISABLE_P2P": "1", "MORI_SOCKET_IFNAME": "lo"}
+    return subprocess.run(
+        [
+            *(sys.executable, str(pathlib.Path(deny.__file__)), *filter_arguments, "--"),
+            *(mori.path, "run", "-n", "2", "--grace", "2", "--"),
+            str(find_build_dir() / "examples" / "ring_put"),
+        ],
+        env=environment(variables),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+
+
+@pytest.mark.parametrize("call", (*WORKS_WITHOUT, *MAY_NEED, *MAY_NEED_ON_A_NETWORK))
+def test_a_run_over_a_network_works_without_or_says_why_not(
+    mori: Launcher, numbers: dict[str, int], call: str
+) -> None:
+    if call not in numbers:
+        pytest.skip(f"no {call} on this machine")
+    done = run_over_a_network(mori, str(errno.EPERM), str(numbers[call]))
+    assert works(done, 2) or says_why(done), f"{done.returncode} {done.stdout} {done.stderr}"
+
+
+def test_the_tables_name_every_call(
+    mori: Launcher, numbers: dict[str, int], tmp_path: pathlib.Path
+) -> None:
+    """Any other call would end its process (SIGSYS). `strace -f -c mori run...` then shows which
+    one it is: it belongs into a table."""
+    names = (*WORKS_WITHOUT, *MAY_NEED, *MAY_NEED_ON_HOSTS, *MAY_NEED_ON_A_NETWORK)
+    known = sorted(numbers[name] for name in (*names, *OF_EVERY_PROGRAM) if name in numbers)
+    only = ("only", *map(str, known))
+    for done in (run_denied(mori, only, 2), run_over_a_network(mori, *only)):
+        assert works(done, 2), f"{done.returncode} {done.stdout} {done.stderr}"
 
 
 @pytest.mark.parametrize(

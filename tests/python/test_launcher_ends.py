@@ -491,6 +491,21 @@ def test_a_limit_of_file_size_is_an_error_of_the_output(
     assert b"mori run: cannot write the output of PEs: File too large\n" in done.stderr
 
 
+def test_a_launcher_that_may_poll_no_longer_hears_its_pes(
+    mori: Launcher, started_folder: pathlib.Path
+) -> None:
+    script = f"echo ready; while [ ! -e {started_folder}/go ]; do sleep 0.01; done; echo done"
+    with mori.started(2, *shell(script)) as run:
+        read_lines(run, 2)
+        # poll(2) takes no more entries than a process may have files
+        hard = resource.prlimit(run.pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(run.pid, resource.RLIMIT_NOFILE, (1, hard))
+        (started_folder / "go").touch()
+        out, err = run.communicate(timeout=DEADLINE_SECONDS)
+    assert (run.returncode, err) == (0, b"")
+    assert lines_by_pe(out) == {0: [b"done"], 1: [b"done"]}
+
+
 @pytest.mark.parametrize("name", ["SIGALRM", "SIGXCPU"])
 def test_a_limit_of_time_ends_the_run_like_a_stop_signal(mori: Launcher, name: str) -> None:
     number = signal.Signals[name]

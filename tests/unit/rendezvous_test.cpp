@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <climits>
@@ -13,7 +14,9 @@
 #include "bootstrap/letter.hpp"
 #include "bootstrap/socket.hpp"
 #include "support/bootstrap_ranks.hpp"
+#include "support/denied_call.hpp"
 #include "support/forked.hpp"
+#include "support/limit.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -686,6 +689,54 @@ TEST(RendezvousService, UnusedIdsShareOneThread) {
                                    std::vector<Options> ranks{RankOptions(0, 2), RankOptions(1, 2)};
                                    for (const auto& joined : JoinAll(id, ranks)) {
                                      if (!joined.ok()) return joined.status().message();
+                                   }
+                                 }
+                                 return "";
+                               }),
+            "");
+}
+
+#ifdef SYS_epoll_wait
+TEST(RendezvousUnderAFilter, ThatItCannotHearTheRanksReachesThem) {
+  EXPECT_EQ(
+      testing::RunForked(1,
+                         [](int) -> std::string {
+                           if (!testing::DenyCall(SYS_epoll_wait, EPERM)) return "no seccomp";
+                           const auto server = testing::StartRendezvous();
+                           if (!server.ok()) return server.status().message();
+                           FakeRank rank((*server)->id(), 0, 2);
+                           rank.SayHello();
+                           const std::string said = rank.Rejection().message();
+                           if (said != "wait for what ranks say: Operation not permitted (errno 1)")
+                             return said;
+                           return "";
+                         }),
+      "");
+}
+#endif
+
+TEST(JoinedRanks, AreHeardThoughTheSystemDoesNotSayWhoSpeaks) {
+  EXPECT_EQ(testing::RunForked(1,
+                               [](int) -> std::string {
+                                 const auto server = testing::StartRendezvous();
+                                 if (!server.ok()) return server.status().message();
+                                 const auto joined = JoinAll(
+                                     (*server)->id(),
+                                     {RankOptions(0, 3), RankOptions(1, 3), RankOptions(2, 3)});
+                                 for (const Joined& one : joined) {
+                                   if (!one.ok()) return one.status().message();
+                                 }
+                                 // poll(2) takes no more entries than that: a wait for one
+                                 // connection still works.
+                                 const testing::Limit limit(RLIMIT_NOFILE, 1);
+                                 std::vector<Status> met(joined.size());
+                                 for (int round = 0; round < 3; ++round) {
+                                   InThreads(3, [&](int i) {
+                                     const auto index = static_cast<std::size_t>(i);
+                                     met[index] = (*joined[index])->Barrier(Deadline::After(20s));
+                                   });
+                                   for (const Status& one : met) {
+                                     if (!one.ok()) return one.message();
                                    }
                                  }
                                  return "";

@@ -28,6 +28,7 @@
 #include "mori/shmem/shmem_api.hpp"
 #include "output.hpp"
 #include "pe_output.hpp"
+#include "poll_or_look.hpp"
 #include "process_setup.hpp"
 #include "running_pes.hpp"
 #include "signals.hpp"
@@ -158,8 +159,7 @@ void Agent::WaitForEvents() {
   polls_[kInputPoll] = {is_alone_ ? -1 : STDIN_FILENO, POLLIN, 0};
   polls_[kOutputPoll] = replies_.Poll();
   if (pes_ != nullptr) pes_->FillPolls(std::span(polls_).subspan(kPePolls));
-  if (poll(polls_.data(), polls_.size(), end_.PollTimeoutMs()) > 0) return;
-  for (pollfd& none : polls_) none.revents = 0;
+  PollOrLook(polls_, end_.PollTimeoutMs());
 }
 
 void Agent::HandleSignals() {

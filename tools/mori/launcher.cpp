@@ -30,6 +30,7 @@
 #include "local_pes.hpp"
 #include "output.hpp"
 #include "output_hub.hpp"
+#include "poll_or_look.hpp"
 #include "process_setup.hpp"
 #include "running_pes.hpp"
 #include "signals.hpp"
@@ -119,8 +120,7 @@ void Launcher::WaitForEvents() {
   polls_[kSignalPoll] = {signals_.fd(), POLLIN, 0};
   output_.FillPolls(std::span(polls_).subspan(kHubPolls));
   pes_.FillPolls(std::span(polls_).subspan(kPePolls));
-  if (poll(polls_.data(), polls_.size(), deadline_.PollTimeoutMs()) > 0) return;
-  for (pollfd& none : polls_) none.revents = 0;
+  PollOrLook(polls_, deadline_.PollTimeoutMs());
 }
 
 void Launcher::HandleEvents() {

@@ -851,7 +851,8 @@ void OfiChannel::Serve() {
     }
     if (!may_wait) continue;
     pollfd waits[] = {{endpoint_->wait_descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
-    ::poll(waits, 2, stuck_ > 0 ? kStuckPollMs : 100);
+    const int ready = ::poll(waits, 2, stuck_ > 0 ? kStuckPollMs : 100);
+    if (ready < 0) ::clock_nanosleep(CLOCK_MONOTONIC, 0, &kRest, nullptr);  // goes on without
     std::uint64_t ignored = 0;
     if (waits[1].revents != 0) (void)!::read(stop_.get(), &ignored, sizeof ignored);
   }
