@@ -84,6 +84,10 @@ check: setup-check ## Check format, include directions, spelling and lint
 bench: setup-bench ## Run the benchmarks beside a peer, into docs/results (BENCH=--quick for a look)
 	$(PYTHON_BIN) benchmarks/run.py $(BENCH)
 
+.PHONY: bench-hosts
+bench-hosts: setup-bench ## Run the benchmarks between hosts, into docs/results (BENCH=--quick for a look)
+	$(PYTHON_BIN) benchmarks/network.py $(BENCH)
+
 .PHONY: wheel
 wheel: setup-demo ## Build the wheel into dist/
 	$(PYTHON_BIN) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .

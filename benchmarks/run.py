@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,7 +21,7 @@ import simulate_growth
 from harness import machine, plots, report
 from harness.execute import Turns
 from harness.figures import Figures
-from harness.programs import ROOT, TASKS, Programs, Run, plan
+from harness.programs import ROOT, TASKS, Programs, Run, commit, plan
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -44,17 +43,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "results")
     parser.add_argument("--show", type=Path, help="table, page and plots of a finished run")
     return parser.parse_args()
-
-
-def commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"
 
 
 def measure(options: argparse.Namespace, console: Console) -> tuple[dict, Figures]:

@@ -15,7 +15,7 @@ readonly BUILD_PACKAGES=(g++ make cmake ninja-build ccache pkg-config git ca-cer
   libspdlog-dev libfmt-dev libcli11-dev libsodium-dev libfabric-dev python3 python3-venv python3-dev)
 # iproute2 for network namespaces, clang for other processors than this machine's.
 readonly TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin libopenmpi-dev iproute2 clang)
-readonly BENCH_PACKAGES=(libbenchmark-dev openmpi-bin libopenmpi-dev)
+readonly BENCH_PACKAGES=(libbenchmark-dev openmpi-bin libopenmpi-dev iproute2 libucx-dev)
 readonly CHECK_PACKAGES=(clang-tidy shellcheck)
 # The runtime libraries of clang's sanitizers and fuzzers: clang only recommends them.
 readonly SANITIZER_PACKAGES=(libclang-rt-dev)

@@ -116,6 +116,18 @@ def _call(command: list[str]) -> None:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
 
 
+def commit() -> str:
+    """That of this tree."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or "unknown"
+
+
 def plan(quick: bool, has_peer: bool, tasks: list[str]) -> list[Run]:
     """Every run of one repeat, ours beside the peer and the machine."""
     groups = {
