@@ -18,7 +18,6 @@ namespace mori::shmem {
 namespace {
 
 using testing::Failures;
-using testing::Left;
 using testing::Pe;
 using testing::Right;
 using testing::RunProcesses;
