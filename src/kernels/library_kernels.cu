@@ -5,7 +5,9 @@
 // block meets the blocks of the same number; otherwise the last block to be done meets all PEs.
 #include "kernels/exchange.cuh"
 
-#if !defined(__CUDACC__) || defined(__clang__)
+#if !defined(__CUDACC__) && !defined(__CUDA__) && !defined(__HIP__)
+#define __global__  // for a host's compiler: a kernel is a function of one thread
+#elif !defined(__CUDACC__) || defined(__clang__)
 #define __global__ __attribute__((global))
 #endif
 #define MORI_KERNEL extern "C" __global__ void
@@ -57,17 +59,24 @@ struct Grid {
   static MORI_DEVICE_FN u32 Size() { return BlocksInGrid() * ThreadsInBlock(); }
 };
 
-/// Ends the kernel where load and store do not reach all PEs: before it tells any of them anything.
-MORI_DEVICE_FN void RequireNearPes() {
-  if (!HasRemotePes()) return;
-  for (int pe = 0; pe < NPes(); ++pe) {
-    if (NearSyncWords(pe) == nullptr) FailOutOfReach(pe, FaultCall::kBarrierOnStream);
-  }
+/// By the thread that leads a scope.
+MORI_DEVICE_COLD_FN Met LeadRemoteMeetingOnStream() {
+  return MeetInRounds(MyWords(), &SyncWords::stream_epochs, FaultCall::kBarrierOnStream, true);
+}
+/// Where some PEs are remote. What was put to these before is there.
+template <typename Scope>
+MORI_DEVICE_OUTLINE_FN void MeetAllRemotely() {
+  Scope::Sync();
+  const Met met = Scope::Rank() == 0 ? LeadRemoteMeetingOnStream() : Met::kAll;
+  if (!Scope::SyncAny(met != Met::kAll)) return;
+  if (Scope::SyncAny(met == Met::kInVain)) FailMet(FaultCall::kBarrierOnStream, 0, 0);
+  EndMeeting(MyWords(), 0);
+  FailThread();  // the host is told by who serves the ring
 }
 /// All PEs, of a world of any size.
 template <typename Scope>
 MORI_DEVICE_FN void MeetAll() {
-  RequireNearPes();
+  if (HasRemotePes()) return MeetAllRemotely<Scope>();
   MeetOnStream<Scope>(static_cast<u32>(MyPe()), static_cast<u32>(NPes()), 0,
                       [](u32 pe) { return NearSyncWords(static_cast<int>(pe))->stream_epochs; });
 }
@@ -175,6 +184,24 @@ MORI_KERNEL MoriShmemSignal(u64* sig_addr, u64 signal, int op, int pe) {
   PostSignal(sig_addr, signal, static_cast<Signal>(op), pe);
 }
 
+// Puts and gets where load and store do not reach, by the ring.
+MORI_KERNEL MoriShmemRemotePut(void* dest, const void* source, u64 bytes, int pe) {
+  RequireState();
+  if (RemotePut(RingOp::kPut, pe, dest, source, bytes)) FailThread();
+}
+MORI_KERNEL MoriShmemRemoteGet(void* dest, const void* source, u64 bytes, int pe) {
+  RequireState();
+  if (RemoteGet(RingOp::kGet, pe, dest, source, bytes)) FailThread();
+}
+MORI_KERNEL MoriShmemRemotePutSignal(void* dest, const void* source, u64 bytes, u64* sig_addr,
+                                     u64 signal, int op, int pe) {
+  RequireState();
+  if (RemotePutSignal(pe, dest, source, bytes, sig_addr, RingAtomicOf(static_cast<Signal>(op)),
+                      signal, true))
+    FailThread();
+}
+MORI_KERNEL MoriShmemRemoteQuiet() { Quiet<Thread>(); }
+
 MORI_KERNEL MoriShmemWait(const u64* sig_addr, int compare, u64 value) {
   SignalWaitUntil<Thread>(sig_addr, static_cast<Compare>(compare), value);
 }
@@ -208,6 +235,15 @@ MORI_KERNEL MoriShmemAllToAll(MORI_ARGUMENT FewPes few, void* dest, const void* 
   BeginGrid(few);
   AllToAllPuts<Grid>(dest, source, bytes);
   EndGrid(few);
+}
+
+/// Any of the three where some PEs are remote: as `CollectPuts()`.
+MORI_KERNEL MoriShmemCollect(void* dest, const void* source, u64 bytes, u64 stride) {
+  AwaitStream();
+  RequireState();
+  if (Grid::Rank() == 0) BeginMeeting(MyWords(), 0);
+  CollectPuts<Grid>(dest, source, bytes, stride);
+  MeetAfterGrid();
 }
 
 MORI_KERNEL MoriShmemSmallBroadcast(MORI_ARGUMENT FewPes few, void* dest, void* source, u64 bytes,
@@ -247,6 +283,18 @@ MORI_DEVICE_FN void ReduceAtOnce(const FewPes& few, AnyOp op, T* dest, const T* 
   }
 }
 
+/// Where some PEs are remote, by one block.
+template <typename T>
+MORI_DEVICE_FN void ReduceRemotelyOnStream(AnyOp op, T* dest, const T* source, u64 count) {
+  AwaitStream();
+  RequireState();
+  if (ThreadInBlock() == 0) BeginMeeting(MyWords(), 0);
+  MeetAll<Block>();  // the sources are ready
+  ReduceInBatches<Block>(op, dest, source, count, Scratch::kStreams);
+  MeetAll<Block>();
+  if (ThreadInBlock() == 0) EndMeeting(MyWords(), 0);
+}
+
 // Reductions. Where blocks do not meet, a kernel before this one has seen that all sources are
 // ready.
 #define MORI_REDUCE(name, type)                                                                   \
@@ -269,6 +317,10 @@ MORI_DEVICE_FN void ReduceAtOnce(const FewPes& few, AnyOp op, T* dest, const T* 
     AwaitStream();                                                                                \
     SmallReduce(few, AnyOp{op}, static_cast<type*>(dest), static_cast<const type*>(source),       \
                 count);                                                                           \
+  }                                                                                               \
+  MORI_KERNEL MoriShmemRemoteReduce_##name(void* dest, const void* source, u64 count, int op) {   \
+    ReduceRemotelyOnStream(AnyOp{op}, static_cast<type*>(dest), static_cast<const type*>(source), \
+                           count);                                                                \
   }
 MORI_REDUCE(i32, i32)
 MORI_REDUCE(u32, u32)

@@ -30,11 +30,13 @@ class DeviceStreams final : public Streams {
                 unsigned multiprocessors)
       : kernels_(*kernels),
         device_(kernels->device()),
+        pe_(context.my_pe),
         world_size_(context.n_pes),
+        has_remote_pes_((context.flags & device::kHasRemotePes) != 0),
         meeting_blocks_(
             std::clamp(multiprocessors / 2, 1U, static_cast<unsigned>(device::kMeetingBlocks))) {
     few_.my_pe = context.my_pe;
-    if (context.n_pes > device::kFewPes) return;
+    if (context.n_pes > device::kFewPes || has_remote_pes_) return;
     few_.n_pes = context.n_pes;
     for (std::uint32_t pe = 0; pe < context.n_pes; ++pe)
       few_.sync[pe] = reinterpret_cast<device::SyncWords*>(context.inline_pes[pe].sync);
@@ -53,7 +55,9 @@ class DeviceStreams final : public Streams {
   Status Wait(const std::uint64_t* sig_addr, Cmp cmp, std::uint64_t value, void* stream) override {
     return kernels_.Launch(Name::kWait, 1, 1, stream, sig_addr, static_cast<int>(cmp), value);
   }
-  Status Quiet(void* stream) override { return kernels_.Launch(Name::kFence, 1, 1, stream); }
+  Status Quiet(void* stream) override {
+    return kernels_.Launch(has_remote_pes_ ? Name::kRemoteQuiet : Name::kFence, 1, 1, stream);
+  }
   Status Meet(void* stream) override {
     if (few_.n_pes == 0) return kernels_.LaunchEarly(Name::kMeet, 1, kWarp, stream);
     return kernels_.LaunchEarly(Name::kMeetFew, 1, kWarp, stream, few_);
@@ -61,22 +65,35 @@ class DeviceStreams final : public Streams {
 
   Status Broadcast(void* dest, const void* source, std::uint64_t bytes, int root,
                    void* stream) override {
+    if (has_remote_pes_) {
+      const bool is_root = pe_ == static_cast<std::uint64_t>(root);
+      return LaunchCollect(dest, source, is_root ? bytes : 0, 0, stream);
+    }
     if (IsSmall(bytes))
       return LaunchSmall(Name::kSmallBroadcast, stream, dest, source, bytes, root);
     return LaunchGrid(Name::kBroadcast, GridFor(bytes), stream, dest, source, bytes, root);
   }
   Status FCollect(void* dest, const void* source, std::uint64_t bytes, void* stream) override {
+    if (has_remote_pes_) return LaunchCollect(PartOfMine(dest, bytes), source, bytes, 0, stream);
     if (IsSmall(bytes))
       return LaunchSmall(Name::kSmallGather, stream, dest, source, bytes, std::uint64_t{0});
     return LaunchGrid(Name::kFCollect, GridFor(bytes), stream, dest, source, bytes);
   }
   Status AllToAll(void* dest, const void* source, std::uint64_t bytes, void* stream) override {
+    if (has_remote_pes_)
+      return LaunchCollect(PartOfMine(dest, bytes), source, bytes, bytes, stream);
     if (IsSmall(bytes)) return LaunchSmall(Name::kSmallGather, stream, dest, source, bytes, bytes);
     return LaunchGrid(Name::kAllToAll, GridFor(bytes), stream, dest, source, bytes);
   }
   Status Reduce(void* dest, const void* source, std::uint64_t count, ElementType type, ReduceOp op,
                 void* stream) override {
     const std::uint64_t bytes = count * ElementBytes(type);
+    if (has_remote_pes_) {
+      MORI_RETURN_IF_ERROR(kernels_.LaunchEarly(LibraryKernels::Of(Name::kRemoteReduce, type), 1,
+                                                kThreads, stream, dest, source, count,
+                                                static_cast<int>(op)));
+      return device_.NotePosted(stream, "a collective");
+    }
     if (IsSmall(bytes))
       return LaunchSmall(LibraryKernels::Of(Name::kSmallReduce, type), stream, dest, source, count,
                          static_cast<int>(op));
@@ -89,9 +106,22 @@ class DeviceStreams final : public Streams {
     return LaunchGrid(LibraryKernels::Of(Name::kReduce, type), grid, stream, dest, source, count,
                       static_cast<int>(op));
   }
-  Result<const Operations*> Remote(void*) override {
-    return Error(ErrorCode::kUnsupported,
-                 "streams of a device do not reach PEs over the network in this version");
+  Status RemotePut(void* dest, const void* source, std::uint64_t bytes, int pe,
+                   void* stream) override {
+    MORI_RETURN_IF_ERROR(kernels_.Launch(Name::kRemotePut, 1, 1, stream, dest, source, bytes, pe));
+    return device_.NotePosted(stream, "a put or get");
+  }
+  Status RemoteGet(void* dest, const void* source, std::uint64_t bytes, int pe,
+                   void* stream) override {
+    MORI_RETURN_IF_ERROR(kernels_.Launch(Name::kRemoteGet, 1, 1, stream, dest, source, bytes, pe));
+    return device_.NotePosted(stream, "a put or get");
+  }
+  Status RemotePutSignal(void* dest, const void* source, std::uint64_t bytes,
+                         std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
+                         void* stream) override {
+    MORI_RETURN_IF_ERROR(kernels_.Launch(Name::kRemotePutSignal, 1, 1, stream, dest, source, bytes,
+                                         sig_addr, signal, static_cast<int>(op), pe));
+    return device_.NotePosted(stream, "a put with a signal");
   }
   Status Complete() override { return device_.AwaitPosted(); }
 
@@ -146,6 +176,17 @@ class DeviceStreams final : public Streams {
     return device_.NotePosted(stream, "a collective");
   }
 
+  /// What is put to each PE is there when all have met.
+  Status LaunchCollect(void* dest, const void* source, std::uint64_t bytes, std::uint64_t stride,
+                       void* stream) {
+    MORI_RETURN_IF_ERROR(kernels_.Launch(Name::kCollect, GridFor(bytes).blocks, kThreads, stream,
+                                         dest, source, bytes, stride));
+    return device_.NotePosted(stream, "a collective");
+  }
+  void* PartOfMine(void* dest, std::uint64_t bytes) const {
+    return static_cast<std::byte*>(dest) + pe_ * bytes;
+  }
+
   /// Whether small messages, `bytes` to each other PE, are the faster way.
   bool IsSmall(std::uint64_t bytes) const {
     return few_.n_pes != 0 && bytes <= device::kInboxWords * sizeof(std::uint32_t) &&
@@ -159,7 +200,9 @@ class DeviceStreams final : public Streams {
 
   const LibraryKernels& kernels_;
   DeviceKernels& device_;
+  std::uint64_t pe_;
   std::uint64_t world_size_;
+  bool has_remote_pes_;
   unsigned meeting_blocks_;
   device::FewPes few_{};
 

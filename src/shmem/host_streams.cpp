@@ -91,9 +91,21 @@ class HostStreams final : public Streams {
     }
     return Error(ErrorCode::kInternal, "element type {}", static_cast<int>(type));
   }
-  Result<const Operations*> Remote(void* stream) override {
+  Status RemotePut(void* dest, const void* source, std::uint64_t bytes, int pe,
+                   void* stream) override {
     MORI_RETURN_IF_ERROR(CheckStream(stream));
-    return parts_.operations;
+    return parts_.operations->Put(dest, source, bytes, pe);
+  }
+  Status RemoteGet(void* dest, const void* source, std::uint64_t bytes, int pe,
+                   void* stream) override {
+    MORI_RETURN_IF_ERROR(CheckStream(stream));
+    return parts_.operations->Get(dest, source, bytes, pe);
+  }
+  Status RemotePutSignal(void* dest, const void* source, std::uint64_t bytes,
+                         std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
+                         void* stream) override {
+    MORI_RETURN_IF_ERROR(CheckStream(stream));
+    return parts_.operations->PutSignal(dest, source, bytes, sig_addr, signal, op, pe);
   }
   Status Complete() override { return Status(); }
   Result<std::uint64_t> Atomic(detail::AtomicOp, int, void*, std::uint64_t,

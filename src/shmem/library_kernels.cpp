@@ -12,10 +12,11 @@ Result<std::unique_ptr<LibraryKernels>> LibraryKernels::Load(DeviceKernels* devi
   }
   MORI_ASSIGN_OR_RETURN(void* module, device->LoadModule(device->LibraryImage()));
   std::unique_ptr<LibraryKernels> kernels(new LibraryKernels(device, module));
-  std::vector<std::string> names = {"Meet",     "MeetFew",        "Signal",     "Wait",
-                                    "Fence",    "Atomic",         "Broadcast",  "FCollect",
-                                    "AllToAll", "SmallBroadcast", "SmallGather"};
-  for (const char* kind : {"Reduce_", "ReduceAtOnce_", "SmallReduce_"}) {
+  std::vector<std::string> names = {"Meet",      "MeetFew",         "Signal",      "Wait",
+                                    "Fence",     "Atomic",          "Broadcast",   "FCollect",
+                                    "AllToAll",  "SmallBroadcast",  "SmallGather", "RemotePut",
+                                    "RemoteGet", "RemotePutSignal", "RemoteQuiet", "Collect"};
+  for (const char* kind : {"Reduce_", "ReduceAtOnce_", "SmallReduce_", "RemoteReduce_"}) {
     for (const char* type : {"i32", "u32", "i64", "u64", "f32", "f64"})
       names.push_back(std::string(kind) + type);
   }

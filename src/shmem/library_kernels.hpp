@@ -23,9 +23,15 @@ class LibraryKernels {
     kAllToAll,
     kSmallBroadcast,
     kSmallGather,
+    kRemotePut,  ///< and those behind it: where some PEs are reached by the ring alone
+    kRemoteGet,
+    kRemotePutSignal,
+    kRemoteQuiet,
+    kCollect,
     kReduce,                           ///< and those behind it: one for each type
     kReduceAtOnce = kReduce + 6,       ///< the same
     kSmallReduce = kReduceAtOnce + 6,  ///< the same
+    kRemoteReduce = kSmallReduce + 6,  ///< the same
   };
   static Name Of(Name first, ElementType type) {
     return static_cast<Name>(static_cast<std::size_t>(first) + static_cast<std::size_t>(type));
@@ -57,7 +63,7 @@ class LibraryKernels {
 
  private:
   static constexpr std::size_t kTypes = 6;
-  static constexpr std::size_t kCount = static_cast<std::size_t>(Name::kSmallReduce) + kTypes;
+  static constexpr std::size_t kCount = static_cast<std::size_t>(Name::kRemoteReduce) + kTypes;
 
   LibraryKernels(DeviceKernels* device, void* module) : device_(device), module_(module) {}
 

@@ -92,6 +92,7 @@ void Proxy::Run() {
     const RingCommand command = device::CommandOf(entry);
     std::uint64_t result = 0;
     const Status done = CarryOut(command, &result);
+    if (done.code() == ErrorCode::kPeerLost && parts_.await_loss) parts_.await_loss();
     if (!done.ok()) Fail(command, done);
     // Relaxed: the count behind it releases.
     __atomic_store_n(&parts_.pages->results[next_ & kMask], result, __ATOMIC_RELAXED);

@@ -41,6 +41,9 @@ class Proxy {
         locate;
     /// Kernels look at it: a command that fails is noted there, if no other fault is. May be null.
     device::FaultRecord* fault = nullptr;
+    /// Called before a command that failed since a PE is lost is told: returns once kernels can see
+    /// that it is, or they may never. May be empty.
+    std::function<void()> await_loss;
     bool may_spin = false;
   };
 

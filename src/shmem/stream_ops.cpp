@@ -49,8 +49,7 @@ int ShmemPutMemOnStream(void* dest, const void* source, std::size_t bytes, int p
       "shmem_putmem_on_stream", stream, [&](const World& world, Streams& streams) -> Status {
         MORI_ASSIGN_OR_RETURN(const Location to, world.memory().Locate(dest, bytes, pe));
         if (to.near != nullptr) return streams.Copy(to.near, source, bytes, stream);
-        MORI_ASSIGN_OR_RETURN(const Operations* remote, streams.Remote(stream));
-        return remote->Put(dest, source, bytes, pe);
+        return streams.RemotePut(dest, source, bytes, pe, stream);
       });
 }
 
@@ -59,8 +58,7 @@ int ShmemGetMemOnStream(void* dest, const void* source, std::size_t bytes, int p
       "shmem_getmem_on_stream", stream, [&](const World& world, Streams& streams) -> Status {
         MORI_ASSIGN_OR_RETURN(const Location from, world.memory().Locate(source, bytes, pe));
         if (from.near != nullptr) return streams.Copy(dest, from.near, bytes, stream);
-        MORI_ASSIGN_OR_RETURN(const Operations* remote, streams.Remote(stream));
-        return remote->Get(dest, source, bytes, pe);
+        return streams.RemoteGet(dest, source, bytes, pe, stream);
       });
 }
 
@@ -71,10 +69,8 @@ int ShmemPutMemSignalOnStream(void* dest, const void* source, std::size_t bytes,
       "shmem_putmem_signal_on_stream", stream, [&](const World& world, Streams& streams) -> Status {
         MORI_RETURN_IF_ERROR(CheckSignal(world, sig_addr, op, pe));
         MORI_ASSIGN_OR_RETURN(const Location to, world.memory().Locate(dest, bytes, pe));
-        if (to.near == nullptr) {
-          MORI_ASSIGN_OR_RETURN(const Operations* remote, streams.Remote(stream));
-          return remote->PutSignal(dest, source, bytes, sig_addr, signal, op, pe);
-        }
+        if (to.near == nullptr)
+          return streams.RemotePutSignal(dest, source, bytes, sig_addr, signal, op, pe, stream);
         MORI_RETURN_IF_ERROR(streams.Copy(to.near, source, bytes, stream));
         return streams.Signal(sig_addr, signal, op, pe, stream);
       });

@@ -35,10 +35,15 @@ class Streams {
   virtual Status AllToAll(void* dest, const void* source, std::uint64_t bytes, void* stream) = 0;
   virtual Status Reduce(void* dest, const void* source, std::uint64_t count, ElementType type,
                         ReduceOp op, void* stream) = 0;
-  /// What the calling thread does itself where a call on `stream` names a PE that the network
-  /// reaches.
-  /// @return kUnsupported where that is the device's to do
-  virtual Result<const Operations*> Remote(void* stream) = 0;
+  // Of a PE that the network alone reaches; addresses there are symmetric ones. What is put is
+  // visible there after a quiet, or by its signal.
+  virtual Status RemotePut(void* dest, const void* source, std::uint64_t bytes, int pe,
+                           void* stream) = 0;
+  virtual Status RemoteGet(void* dest, const void* source, std::uint64_t bytes, int pe,
+                           void* stream) = 0;
+  virtual Status RemotePutSignal(void* dest, const void* source, std::uint64_t bytes,
+                                 std::uint64_t* sig_addr, std::uint64_t signal, SignalOp op, int pe,
+                                 void* stream) = 0;
   /// Returns once what was put on streams has happened.
   virtual Status Complete() = 0;
 

@@ -208,6 +208,13 @@ Status World::StartProxy() {
     return memory == device::RingMemory::kHeap ? memory_->RemoteStretch(offset, bytes, pe)
                                                : device_state_->LocateSyncWords(offset, bytes, pe);
   };
+  // The network knows of a loss first; then the bootstrap tells all, and it is marked.
+  parts.await_loss = [this] {
+    constexpr std::chrono::seconds kMarkedWithin{2};
+    const Deadline end = Deadline::After(kMarkedWithin);
+    for (Waiter waiter(false); board_->FirstLost() < 0 && !end.Expired(); waiter.Pause()) {
+    }
+  };
   parts.fault = device_state_->fault_record();
   parts.may_spin = board_->may_spin();
   MORI_ASSIGN_OR_RETURN(proxy_, Proxy::Start(std::move(parts)));

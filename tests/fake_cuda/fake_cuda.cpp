@@ -61,6 +61,11 @@ struct Module {
   std::size_t bytes = sizeof state;
 };
 
+struct Function {
+  std::string name;
+  Module* module = nullptr;
+};
+
 struct State {
   std::mutex mutex;
   std::uint64_t next_stream = 1;
@@ -70,7 +75,8 @@ struct State {
   std::map<Stream*, Capture> captures;
   std::map<int, Context> contexts;
   std::map<std::uint64_t, std::size_t> mapped;
-  std::map<std::string, std::string> functions;
+  std::map<std::pair<void*, std::string>, Function> functions;
+  fake_cuda::Kernels kernels;
   std::set<void*> made;  ///< modules and events, as a driver knows those that are never given back
   std::vector<std::string> launches;
   bool pushes_fail = false;
@@ -188,11 +194,15 @@ void Copy(std::uint64_t to, std::uint64_t from, std::size_t bytes) {
 }
 
 int Launch(void* function, void* stream, void** arguments, bool is_early) {
-  const std::lock_guard lock(state().mutex);
-  const std::string& name = *static_cast<std::string*>(function);
-  if (const int code = Post(stream); code != kOk) return code;
-  state().launches.push_back((is_early ? "early " : "") + name);
-  if (name == "MoriShmemAtomic") Atomic(arguments);
+  const auto& [name, module] = *static_cast<Function*>(function);
+  {
+    const std::lock_guard lock(state().mutex);
+    if (const int code = Post(stream); code != kOk) return code;
+    state().launches.push_back((is_early ? "early " : "") + name);
+    if (name == "MoriShmemAtomic") return Atomic(arguments), kOk;
+  }
+  // Without the lock: it may wait for others.
+  if (state().kernels) state().kernels(name, module->state, arguments);
   return kOk;
 }
 
@@ -237,6 +247,7 @@ bool EndCapture(void* stream) {
   return !is_spoilt;
 }
 void FailPushes(bool fail) { state().pushes_fail = fail; }
+void SetKernels(Kernels kernels) { state().kernels = std::move(kernels); }
 void SetFault(int code) { state().fault = code; }
 std::vector<std::string> Launches() {
   const std::lock_guard lock(state().mutex);
@@ -503,9 +514,11 @@ int cuModuleUnload(void* module) {
   state().made.erase(module);
   return delete static_cast<Module*>(module), kOk;
 }
-int cuModuleGetFunction(void** function, void*, const char* name) {
+int cuModuleGetFunction(void** function, void* module, const char* name) {
   const std::lock_guard lock(state().mutex);
-  return *function = &state().functions.try_emplace(name, name).first->second, kOk;
+  Function& found = state().functions[{module, name}];
+  found = {name, static_cast<Module*>(module)};
+  return *function = &found, kOk;
 }
 int cuModuleGetGlobal_v2(std::uint64_t* address, std::size_t* bytes, void* module,
                          const char* name) {

@@ -1,11 +1,15 @@
 // A CUDA driver without a GPU, for tests of what the host does: `libcuda.so.1` of a test program
 // that is linked against it. Memory is the host's; what is put on a stream happens at once, but
 // counts as done only while the stream is not blocked; kernels do nothing, except the library's for
-// an atomic. Captures are spoilt by what spoils them for the driver, as its documentation says it.
+// an atomic, and those that a test has given bodies. Captures are spoilt by what spoils them for
+// the driver, as its documentation says it.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
+
+#include "mori/shmem/device/context.hpp"
 
 namespace fake_cuda {
 
@@ -32,6 +36,13 @@ enum class Capture { kGlobal, kThreadLocal, kRelaxed };
 void BeginCapture(void* stream, Capture mode);
 /// Whether nothing has spoilt it.
 bool EndCapture(void* stream);
+
+/// Runs a kernel of that name, if it knows one, in the thread that launches it; `state` is what its
+/// module was given.
+using Kernels = std::function<void(
+    const std::string& name, const mori::shmem::device::DeviceContext& state, void** arguments)>;
+/// Before the first launch.
+void SetKernels(Kernels kernels);
 
 /// Each call of `cuCtxPushCurrent` fails from now on, in a thread without a current context.
 void FailPushes(bool fail);

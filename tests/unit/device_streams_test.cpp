@@ -23,10 +23,12 @@ class DeviceStreamsTest : public ::testing::Test {
     device::DeviceContext context{};
     context.my_pe = 1;
     context.n_pes = n_pes;
+    context.flags = flags;
     return MakeDeviceStreams(kernels.get(), context, share);
   }
 
   FakeKernels device;
+  unsigned flags = 0;  ///< of the context
   unsigned share = 4;  ///< of multiprocessors that a PE has for itself, on all PEs
   std::unique_ptr<LibraryKernels> kernels;
   std::uint64_t word = 0;
@@ -69,6 +71,30 @@ TEST_F(DeviceStreamsTest, ManyPesMeetByTheirTables) {
 }
 
 constexpr std::uint64_t kMiB = 1 << 20;
+
+/// Where some PEs are reached by the ring alone, kernels that put commands on it do all of it.
+TEST_F(DeviceStreamsTest, RemotePesAreReachedByKernelsOfTheirOwn) {
+  flags = device::kHasRemotePes;
+  const auto streams = Make(2);
+  EXPECT_TRUE(streams->RemotePut(&word, &word, 8, 0, nullptr).ok());
+  EXPECT_TRUE(streams->RemoteGet(&word, &word, 8, 0, nullptr).ok());
+  EXPECT_TRUE(streams->RemotePutSignal(&word, &word, 8, &word, 1, SignalOp::kSet, 0, nullptr).ok());
+  EXPECT_TRUE(streams->Quiet(nullptr).ok());
+  EXPECT_TRUE(streams->Meet(nullptr).ok());
+  EXPECT_TRUE(streams->Broadcast(&word, &word, kMiB, 0, nullptr).ok());  // of another PE
+  EXPECT_TRUE(streams->Broadcast(&word, &word, kMiB, 1, nullptr).ok());
+  EXPECT_TRUE(streams->FCollect(&word, &word, 8, nullptr).ok());
+  EXPECT_TRUE(streams->AllToAll(&word, &word, 8, nullptr).ok());
+  EXPECT_TRUE(
+      streams->Reduce(&word, &word, 10, ElementType::kFloat32, ReduceOp::kSum, nullptr).ok());
+  EXPECT_THAT(device.calls,
+              ElementsAre("MoriShmemRemotePut<1,1>", "posted", "MoriShmemRemoteGet<1,1>", "posted",
+                          "MoriShmemRemotePutSignal<1,1>", "posted", "MoriShmemRemoteQuiet<1,1>",
+                          "early MoriShmemMeet<1,32>", "MoriShmemCollect<1,512>", "posted",
+                          "MoriShmemCollect<4,512>", "posted", "MoriShmemCollect<1,512>", "posted",
+                          "MoriShmemCollect<1,512>", "posted",
+                          "early MoriShmemRemoteReduce_f32<1,512>", "posted"));
+}
 
 /// One block of few PEs: small messages, which start early.
 TEST_F(DeviceStreamsTest, SmallCollectivesAreMessages) {

@@ -46,44 +46,54 @@ MORI_DEVICE_FN u64 NextEpoch(u32 my_pe, u32 n_pes, const u64* mine) {
 /// The words are the epochs. By a network they are set behind a fence: of two meetings the later
 /// message might come first. They are not added to, since a device may have no room for a kernel
 /// that adds while one waits here.
-MORI_DEVICE_FN bool TellAndAwaitInRounds(SyncWords* mine, u64 epoch, FaultCall call) {
+using Epochs = u64 (SyncWords::*)[kMaxKernelPes];
+MORI_DEVICE_FN bool TellAndAwaitInRounds(SyncWords* mine, Epochs epochs, u64 epoch,
+                                         FaultCall call) {
   const u32 my_pe = globalGpuStates.my_pe;
   const u32 n_pes = globalGpuStates.n_pes;
-  StoreRelaxed(&mine->epochs[my_pe], epoch);
+  StoreRelaxed(&(mine->*epochs)[my_pe], epoch);
   for (u32 distance = 1; distance < n_pes; distance *= 2) {
     const u32 to = (my_pe + distance) % n_pes;
     const u32 from = (my_pe + n_pes - distance) % n_pes;
     FenceRelease();  // cumulative; pairs with the acquiring load of who waits for the epoch
     if (const u64 near = globalGpuStates.pes[to].sync; near != 0) {
-      StoreRelaxed(&reinterpret_cast<SyncWords*>(near)->epochs[my_pe], epoch);
+      StoreRelaxed(&(reinterpret_cast<SyncWords*>(near)->*epochs)[my_pe], epoch);
     } else {
       RemoteFence();
       RemotePost(RingMemory::kSyncWords, static_cast<int>(to),
-                 reinterpret_cast<u64>(&mine->epochs[my_pe]) - reinterpret_cast<u64>(mine),
+                 reinterpret_cast<u64>(&(mine->*epochs)[my_pe]) - reinterpret_cast<u64>(mine),
                  RingAtomic::kSet, sizeof(u64), epoch, call);
     }
-    if (!Await([&](auto order) { return Load(&mine->epochs[from], order) >= epoch; })) return false;
+    if (!Await([&](auto order) { return Load(&(mine->*epochs)[from], order) >= epoch; }))
+      return false;
   }
   return true;
 }
 /// How a meeting ended, in the eyes of the thread that led it.
 enum class Met : u32 { kAll = 0, kIsSecond = 1, kHasFailed = 2, kInVain = 3 };
+MORI_DEVICE_FN Met MeetInRounds(SyncWords* mine, Epochs epochs, FaultCall call, bool completes) {
+  // What failed ends this scope, but keeps nobody waiting.
+  const bool has_failed = completes && RemoteQuiet(-1, call);
+  const u64 epoch = LoadRelaxed(&(mine->*epochs)[globalGpuStates.my_pe]) + 1;
+  const bool has_met = TellAndAwaitInRounds(mine, epochs, epoch, call);
+  return has_failed ? Met::kHasFailed : has_met ? Met::kAll : Met::kInVain;
+}
 /// A meeting where some PEs are remote, by one thread of each PE, which has met its scope. What was
 /// put to remote ones before is done then if it `completes`.
 MORI_DEVICE_COLD_FN Met LeadRemoteMeeting(FaultCall call, bool completes) {
   SyncWords* mine = MyWords();
   if (Swap(&mine->is_meeting, 1U) != 0) return Met::kIsSecond;
-  // What failed ends this scope, but keeps nobody waiting.
-  const bool has_failed = completes && RemoteQuiet(-1, call);
-  const u64 epoch = LoadRelaxed(&mine->epochs[globalGpuStates.my_pe]) + 1;
-  const bool has_met = TellAndAwaitInRounds(mine, epoch, call);
+  const Met met = MeetInRounds(mine, &SyncWords::epochs, call, completes);
   StoreRelaxed(&mine->is_meeting, 0U);
-  return has_failed ? Met::kHasFailed : has_met ? Met::kAll : Met::kInVain;
+  return met;
 }
 /// For all threads of a scope whose leader tells what came of it.
 template <typename Scope, IfLost kIfLost>
 MORI_DEVICE_COLD_FN u32 EndRemoteMeeting(FaultCall call, Met met) {
   if (Scope::SyncAny(met == Met::kIsSecond)) FailMeeting(call, 0);
+  // What failed may have done so for that: it is told behind the mark of the loss.
+  if (kIfLost == IfLost::kReturn && Scope::SyncAny(FirstLost(Acquire{}) != 0))
+    return FirstLost(Relaxed{});
   MeetOrFail<Scope>(met == Met::kHasFailed);
   return LostOrEnd<Scope, kIfLost>(call, 0);
 }
@@ -197,11 +207,10 @@ MORI_DEVICE_FN void AllToAllPuts(void* dest, const void* source, u64 bytes) {
   }
 }
 
-/// A collective where some PEs are remote: `bytes` at `source + pe * stride` to `dest` of each
-/// `pe`, and the meeting that completes it. Out of line, with the copy that is out of line, too:
-/// what kernels over load and store alone need in registers stays what it is.
+/// The puts of a collective where some PEs are remote: `bytes` at `source + pe * stride` to `dest`
+/// of each `pe`.
 template <typename Scope>
-MORI_DEVICE_OUTLINE_FN void CollectRemotely(void* dest, const void* source, u64 bytes, u64 stride) {
+MORI_DEVICE_FN void CollectPuts(void* dest, const void* source, u64 bytes, u64 stride) {
   if (Scope::Rank() == 0) RemotePutToAll(dest, source, bytes, stride);
   const int n_pes = NPes();
   MORI_NO_UNROLL
@@ -211,6 +220,12 @@ MORI_DEVICE_OUTLINE_FN void CollectRemotely(void* dest, const void* source, u64 
     u8* near = NearPtr(static_cast<u8*>(dest), pe, FaultCall::kPut);
     if (near != nullptr && near != from) CopyAny<Scope, Source::kLocal, 1>(near, from, bytes);
   }
+}
+/// And the meeting that completes it. Out of line, with the copy that is out of line, too: what
+/// kernels over load and store alone need in registers stays what it is.
+template <typename Scope>
+MORI_DEVICE_OUTLINE_FN void CollectRemotely(void* dest, const void* source, u64 bytes, u64 stride) {
+  CollectPuts<Scope>(dest, source, bytes, stride);
   MeetRemotely<Scope, IfLost::kEnd>(FaultCall::kCollective, true);
 }
 
@@ -335,33 +350,64 @@ MORI_DEVICE_FN void ReducePuts(Op op, T* dest, const T* source, u64 count) {
   ReduceUnits<Scope, WordOf<T>>(op, dest, source, wide_end, end);
 }
 
-/// One element at a time: what is remote costs a way to its PE and back for each.
+/// What small messages between near PEs would need, and where PEs are remote nobody does: one for
+/// kernels of programs, and one for those on streams.
+enum class Scratch : u32 { kKernels = 0, kStreams = 1 };
+inline constexpr u64 kScratchBytes = sizeof(SyncWords::inboxes) / 2;
+
+/// The stores of a reduction where some PEs are remote, and sources are ready on all: as much at a
+/// time as fits into memory of this PE, into which what is remote is fetched, and from which the
+/// result goes there. Complete after a quiet of the thread that leads.
+template <typename Scope, typename Op, typename T>
+MORI_DEVICE_FN void ReduceInBatches(Op op, T* dest, const T* source, u64 count, Scratch scratch) {
+  const int n_pes = NPes();
+  const u64 part = (count + static_cast<u64>(n_pes) - 1) / static_cast<u64>(n_pes);
+  const u64 start = part * static_cast<u64>(MyPe());
+  const u64 end = start + part < count ? start + part : count;
+  // A place for each PE, and one for the result.
+  const u64 batch = kScratchBytes / (sizeof(T) * (static_cast<u64>(n_pes) + 1));
+  T* fetched = reinterpret_cast<T*>(MyWords()->inboxes[static_cast<u32>(scratch)]);
+  T* result = fetched + static_cast<u64>(n_pes) * batch;
+  MORI_NO_UNROLL
+  for (u64 first = start; first < end; first += batch) {
+    const u64 length = end - first < batch ? end - first : batch;
+    bool has_failed = false;
+    if (Scope::Rank() == 0) {
+      MORI_NO_UNROLL
+      for (int n = 0; n < n_pes; ++n) {
+        const int pe = NthPe(n);
+        if (NearPtr(source, pe, FaultCall::kCollective) == nullptr)
+          RemoteGet(RingOp::kGetNbi, pe, fetched + static_cast<u64>(pe) * batch, source + first,
+                    length * sizeof(T));
+      }
+      has_failed = RemoteQuiet(-1, FaultCall::kCollective);  // of the results before, too
+    }
+    MeetOrFail<Scope>(has_failed);
+    MORI_NO_UNROLL
+    for (u64 i = Scope::Rank(); i < length; i += Scope::Size()) {
+      T value{};
+      MORI_NO_UNROLL
+      for (int pe = 0; pe < n_pes; ++pe) {
+        const T* near = NearPtr(source + first + i, pe, FaultCall::kCollective);
+        if (near == nullptr) near = fetched + static_cast<u64>(pe) * batch + i;
+        const T found = FromWord<T>(LoadFresh(AsWord(near)));
+        value = pe == 0 ? found : op.Of(value, found);
+      }
+      StoreElement(result + i, value);
+      MORI_NO_UNROLL
+      for (int n = 0; n < n_pes; ++n) {
+        T* near = NearPtr(dest + first + i, NthPe(n), FaultCall::kCollective);
+        if (near != nullptr) StoreElement(near, value);
+      }
+    }
+    Scope::Sync();
+    if (Scope::Rank() == 0) RemotePutToAll(dest + first, result, length * sizeof(T), 0);
+  }
+}
 template <typename Scope, typename Op, typename T>
 MORI_DEVICE_OUTLINE_FN void ReduceRemotely(T* dest, const T* source, u64 count) {
   MeetRemotely<Scope, IfLost::kEnd>(FaultCall::kCollective, true);
-  const u64 n_pes = static_cast<u64>(NPes());
-  const u64 part = (count + n_pes - 1) / n_pes;
-  const u64 start = part * static_cast<u64>(MyPe());
-  MORI_NO_UNROLL
-  for (u64 i = start + Scope::Rank(); i < count && i < start + part; i += Scope::Size()) {
-    T value{};
-    MORI_NO_UNROLL
-    for (int pe = 0; pe < NPes(); ++pe) {
-      const T* near = NearPtr(source + i, pe, FaultCall::kCollective);
-      const T found = near != nullptr ? FromWord<T>(LoadFresh(AsWord(near)))
-                                      : RemoteG(source + i, pe, FaultCall::kCollective);
-      value = pe == 0 ? found : Op::Of(value, found);
-    }
-    MORI_NO_UNROLL
-    for (int n = 0; n < NPes(); ++n) {
-      T* near = NearPtr(dest + i, NthPe(n), FaultCall::kCollective);
-      if (near != nullptr) {
-        StoreElement(near, value);
-      } else {
-        RemoteP(dest + i, value, NthPe(n));
-      }
-    }
-  }
+  ReduceInBatches<Scope>(Op{}, dest, source, count, Scratch::kKernels);
   MeetRemotely<Scope, IfLost::kEnd>(FaultCall::kCollective, true);
 }
 /// Combines `count` elements of 4 or 8 bytes of all PEs with `Op` (`Sum`, `Min` or `Max`), in the

@@ -6,7 +6,7 @@
 //
 // Routes. What load and store reach is done in line; for other PEs one thread of the scope puts a
 // command on the PE's ring (device/ring.hpp), which a thread of the host carries out by a network.
-// The source of such a put is memory that the network reads.
+// The source of such a put, and the target of such a get, is any memory that the driver copies.
 //
 // Faults. A PE that is not reached, a number that is no PE's, a PE that is lost while a call waits,
 // and a second barrier beside one that is under way end the threads of the call, and are told to
