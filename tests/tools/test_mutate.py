@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
+import subprocess
 import sys
 from types import ModuleType
 
@@ -234,3 +236,26 @@ def test_a_program_beyond_the_limit_ends_with_what_it_started(tmp_path: pathlib.
     assert status is None
     assert output == "begun\n"
     assert tree.run(["sh", "-c", "exit 3"], {}, 60)[0] == 3
+
+
+def test_every_filter_of_the_list_names_a_test_of_its_program() -> None:
+    if "MORI_BUILD_DIR" not in os.environ:
+        pytest.skip("MORI_BUILD_DIR is not set: `make test` sets it")
+    programs = pathlib.Path(os.environ["MORI_BUILD_DIR"]) / "tests"
+    faults, wrong = mutate.read_list(mutate.ROOT / "tools" / "mutations", mutate.ROOT)
+    assert wrong == []
+    named = sorted({test for fault in faults for test in fault.tests if "python:" not in test})
+    assert named
+    without = []
+    for test in named:
+        program, tests = test.split(": ", 1)
+        (name,) = mutate.PROGRAMS[program]
+        listed = subprocess.run(
+            [str(programs / name), "--gtest_list_tests", f"--gtest_filter={tests}"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        if not any(line.startswith("  ") for line in listed.stdout.splitlines()):
+            without.append(test)
+    assert without == []
