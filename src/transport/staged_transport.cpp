@@ -140,7 +140,9 @@ class StagedTransport final : public RemoteTransport {
       : network_(std::move(network)), access_(access), channel_(&network_->channel(), runtime) {}
 
   std::string_view name() const override { return network_->name(); }
-  std::string Describe() const override { return network_->Describe(); }
+  std::string Describe() const override {
+    return network_->Describe() + ", by way of the host's memory";
+  }
   Bytes Address() const override { return network_->Address(); }
   Status Connect(std::span<const Bytes> addresses, const Deadline& deadline) override {
     return network_->Connect(addresses, deadline);

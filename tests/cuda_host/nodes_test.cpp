@@ -39,6 +39,7 @@ struct Placement {
   std::vector<std::string> nodes;
   const char* mode = "static";
   bool disables_p2p = false;
+  const char* sharing = "";  ///< MORI_SHMEM_GPU_SHARING
 };
 void PrintTo(const Placement& placement, std::ostream* out) { *out << placement.name; }
 
@@ -46,6 +47,7 @@ Options OptionsOf(const Placement& placement) {
   Options options = CudaOptions(placement.mode);
   options.environment.emplace_back("MORI_SHMEM_HEAP_SIZE", "32M");
   options.environment.emplace_back("MORI_SHMEM_VMM_CHUNK_SIZE", "2M");
+  options.environment.emplace_back("MORI_SHMEM_GPU_SHARING", placement.sharing);
   options.environment.emplace_back("MORI_DISABLE_P2P", placement.disables_p2p ? "1" : "");
   return options;
 }
@@ -119,7 +121,8 @@ INSTANTIATE_TEST_SUITE_P(Placements, CudaHostNodes,
                                            Placement{"Scattered", {"a", "b", "a", "b", "a"}},
                                            Placement{"Growing", {"a", "b", "a"}, "vmm"},
                                            Placement{"Isolated", {"a", "b", "b"}, "isolation"},
-                                           Placement{"OneNode", {"a", "a"}, "static", true}),
+                                           Placement{"OneNode", {"a", "a"}, "static", true},
+                                           Placement{"Ipc", {"a", "b"}, "static", false, "ipc"}),
                          [](const auto& parameter) { return parameter.param.name; });
 
 TEST_P(CudaHostNodes, AKernelPutsToAnotherNode) {
