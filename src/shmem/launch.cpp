@@ -8,8 +8,11 @@
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "base/config.hpp"
 #include "base/log.hpp"
@@ -348,8 +351,9 @@ std::string HintAboutNodes(const LaunchedAs& launched) {
 Status NoIdOverNodes(const LaunchedAs& launched, int call) {
   if (!launched.unique_id.empty()) {
     return Error(ErrorCode::kUnsupported,
-                 "MORI_UNIQUE_ID has served the first initialization, this is number {}: for "
-                 "another one over several nodes, use shmem_init_attr() with a new id",
+                 "MORI_UNIQUE_ID has served the first initialization, this is number {}, and the "
+                 "world before left no id for it, as it does where all PEs finalize without an "
+                 "error: use shmem_init_attr() with a new id",
                  call + 1);
   }
   return Error(ErrorCode::kUnsupported,
@@ -377,7 +381,27 @@ Result<UniqueId> IdForWorldOfOne(const Result<Config>& config) {
   return NewId(config);
 }
 
+/// Of the next init, where a world has handed one on.
+class NextId {
+ public:
+  void Keep(const UniqueId& id) {
+    const std::lock_guard lock(mutex_);
+    id_ = id;
+  }
+  std::optional<UniqueId> Take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(id_, std::nullopt);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<UniqueId> id_;
+};
+NextId next_id;
+
 }  // namespace
+
+void KeepNextId(const UniqueId& id) { next_id.Keep(id); }
 
 Result<std::optional<LaunchedAs>> ReadLaunch(const EnvironmentReader& environment) {
   for (const Launcher& launcher : Launchers()) {
@@ -449,6 +473,11 @@ Result<Launch> FindLaunch() {
   }
   launch.rank = launched->rank;
   launch.size = launched->size;
+  launch.needs_next_id = !launched->unique_id.empty() && launched->one_node != true;
+  if (const auto kept = next_id.Take(); kept && launch.needs_next_id) {
+    launch.id = *kept;
+    return launch;
+  }
   if (!launched->unique_id.empty() && call == 0) {
     auto id = UniqueIdFromHex(launched->unique_id);
     if (!id.ok())

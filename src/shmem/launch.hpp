@@ -48,14 +48,21 @@ struct Launch {
   int rank = 0;
   int size = 1;
   UniqueId id{};
+  /// Ranks on several nodes: the next init needs an id that the world of this one hands on.
+  bool needs_next_id = false;
 };
 
 /// Rank, size and a unique id that all ranks of this job have. Collective over the ranks of the
 /// job, as each of them comes to the same call for the same time; waits for them at most
 /// `MORI_BOOTSTRAP_TIMEOUT`. Where the launcher names no id, this process has its rank in the job
 /// until it ends: another process that says to be the same rank of the same job is refused.
-/// @return kUnsupported for a job on several nodes without `MORI_UNIQUE_ID`; kMismatch for a rank
-/// that another process has; kInvalidConfig, kTimeout, kPeerLost, kSystem.
+/// On several nodes the first call takes `MORI_UNIQUE_ID`, and each later one what was given to
+/// `KeepNextId()` since the one before.
+/// @return kUnsupported for a job on several nodes without an id for this call; kMismatch for a
+/// rank that another process has; kInvalidConfig, kTimeout, kPeerLost, kSystem.
 Result<Launch> FindLaunch();
+
+/// Keeps the id of the next init, which all ranks were given. Thread-safe.
+void KeepNextId(const UniqueId& id);
 
 }  // namespace mori::shmem

@@ -40,7 +40,8 @@ void ShowVariables(const Result<Config>& config) {
     LogDebug("init: {}={}", name, Quote(value));
 }
 
-Status Init(int rank, int size, const UniqueId& id) {
+/// @param needs_next_id  see Launch
+Status Init(int rank, int size, const UniqueId& id, bool needs_next_id = false) {
   OccupyStandardDescriptors();
   MORI_ASSIGN_OR_RETURN(const Rendezvous rendezvous, DecodeUniqueId(id));
   if (size < 1) {
@@ -55,6 +56,7 @@ Status Init(int rank, int size, const UniqueId& id) {
     WarnOnce(config, rank);
     ShowVariables(config);
     auto world = World::Create(config, rendezvous, rank, size);
+    if (world.ok() && needs_next_id) (*world)->HandOnAnId();
     // After a success, too: its thread may not have run yet, and nothing of it is to be left.
     RendezvousService::Instance().AwaitLastWord(rendezvous.name);
     RendezvousService::Instance().Reap();
@@ -108,7 +110,7 @@ int ShmemInit() {
     const std::lock_guard lock(mutex);
     if (Registry::Instance().Enter()) return Status();
     MORI_ASSIGN_OR_RETURN(const Launch launch, FindLaunch());
-    return Init(launch.rank, launch.size, launch.id);
+    return Init(launch.rank, launch.size, launch.id, launch.needs_next_id);
   };
   return Reported("shmem_init", init);
 }

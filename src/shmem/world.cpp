@@ -4,11 +4,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+#include <iterator>
 
 #include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "base/machine.hpp"
 #include "bootstrap/factory.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "bootstrap/unique_id.hpp"
+#include "shmem/launch.hpp"
 #include "shmem/start_lines.hpp"
 #include "shmem/wait.hpp"
 #include "transport/factory.hpp"
@@ -229,6 +234,26 @@ Status World::MeetToFinalize() {
                       {config_.bootstrap_timeout, "MORI_BOOTSTRAP_TIMEOUT"});
 }
 
+void World::ShareNextId() {
+  Bytes mine;
+  if (hands_on_an_id_ && rank_ == 0) {
+    const auto id = RendezvousService::Instance().Open(config_);
+    if (id.ok()) mine.assign(std::begin(id->bytes), std::end(id->bytes));
+    if (!id.ok()) LogDebug("finalize: no id for a next init: {}", id.status().message());
+  }
+  // Rank 0 decides alone, so that nobody waits for one who has no need of an id.
+  const auto the_one = [](ByteView a, ByteView b) {
+    const ByteView said = a.empty() ? b : a;
+    return Bytes(said.begin(), said.end());
+  };
+  const auto limit = Deadline::After(config_.wait_timeout.value_or(config_.bootstrap_timeout));
+  const auto given = bootstrap_->Combine(mine, the_one, limit);
+  UniqueId id{};
+  if (!given.ok() || given->size() != sizeof id.bytes) return;
+  std::memcpy(id.bytes, given->data(), sizeof id.bytes);
+  if (hands_on_an_id_ && DecodeUniqueId(id).ok()) KeepNextId(id);
+}
+
 Status World::Finalize() {
   Status posted = CompletePosted();
   // Kernels of the program, too: they lose their state, and the memory that they reach.
@@ -249,6 +274,7 @@ Status World::Finalize() {
   // Who was in another call goes on without this PE, and must not wait for it.
   if (left.code() == ErrorCode::kMismatch) bootstrap_->Abort(left);
   bootstrap_->Observe(nullptr);
+  if (left.ok() && topology_.n_nodes() > 1) ShareNextId();
   bootstrap_->Leave();
   return left.ok() ? posted : left;
 }

@@ -64,6 +64,9 @@ class World {
   Status Free(void* ptr);
   Status BarrierAll();
   Status Finalize();
+  /// `Finalize()` gives all ranks an id for their next init, which this one makes if it is rank 0:
+  /// those of several nodes have no other way to one.
+  void HandOnAnId() { hands_on_an_id_ = true; }
 
   /// Nobody finds this PE any more: waits of other threads end with an error. Thread-safe.
   void StartClosing() { is_closing_.store(true, std::memory_order_relaxed); }
@@ -111,6 +114,8 @@ class World {
   /// Frees a live block. @return as `Heap::Free()`
   Result<Heap::Freed> FreeBlock(const void* ptr);
   Status MeetToFinalize();
+  /// Whatever goes wrong: then there is no id for a next init, which says so.
+  void ShareNextId();
   /// Collective, where memory went: returns once all PEs have unmapped it, with the error of any.
   Status AwaitUnmapped(const Heap::Freed& freed);
   Result<HeapType> TypeFor(unsigned flags) const;
@@ -130,6 +135,7 @@ class World {
   /// Whether a wait for the device goes on: not if a PE is lost, or it takes too long.
   Status KeepsWaiting(std::chrono::milliseconds so_far) const;
 
+  bool hands_on_an_id_ = false;
   const std::uint64_t id_;
   const Config config_;
   const int rank_;

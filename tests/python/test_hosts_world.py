@@ -162,20 +162,48 @@ print("right")
     assert lines_by_pe(done.stdout) == {pe: [b"right"] for pe in range(8)}
 
 
-def test_a_second_world_over_hosts_needs_an_id_of_its_own(
+def test_worlds_over_hosts_follow_each_other(two: HostRunner, tmp_path: pathlib.Path) -> None:
+    code = """
+for turn in range(1, 4):
+    word = shmem.shmem_malloc(8)
+    shmem.shmem_p(word, 10 * turn + rank, (rank + 1) % size)
+    shmem.shmem_barrier_all()
+    assert ctypes.c_uint64.from_address(word).value == 10 * turn + (rank - 1) % size
+    shmem.shmem_finalize()
+    assert not shmem.shmem_initialized()
+    if turn < 3:
+        shmem.shmem_init()
+        assert (shmem.shmem_mype(), shmem.shmem_npes()) == (rank, size)
+print("right")
+"""
+    done = check_run(two, "a:2,b:1", script(tmp_path, code))
+    assert lines_by_pe(done.stdout) == {pe: [b"right"] for pe in range(3)}
+
+
+def test_a_world_that_lost_a_pe_leaves_no_id_for_another(
     two: HostRunner, tmp_path: pathlib.Path
 ) -> None:
     code = """
-shmem.shmem_finalize()
+shmem.shmem_barrier_all()
+if rank == 1:
+    os._exit(0)
 try:
-    shmem.shmem_init()
-except shmem.ShmemError as error:
-    print(error)
+    while True:
+        shmem.shmem_barrier_all()
+except shmem.ShmemError:
+    pass
+for call in (shmem.shmem_finalize, shmem.shmem_init):
+    try:
+        call()
+    except shmem.ShmemError as error:
+        print(error)
 """
     done = check_run(two, "a,b", script(tmp_path, code))
-    says = b"shmem_init: MORI_UNIQUE_ID has served the first initialization, this is number 2: "
-    for lines in lines_by_pe(done.stdout).values():
-        assert lines[0].startswith(says)
+    says = (
+        b"shmem_init: MORI_UNIQUE_ID has served the first initialization, this is number 2, and the"
+        b" world before left no id for it"
+    )
+    assert lines_by_pe(done.stdout)[0][1].startswith(says)
 
 
 def test_hosts_that_have_one_node_name_are_told_on_every_pe(
