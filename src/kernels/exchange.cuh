@@ -248,7 +248,7 @@ MORI_DEVICE_FN void SmallGather(const FewPes& few, u8* dest, u8* source, u64 byt
 /// Every PE combines all elements by itself, in the order of PEs.
 template <typename T, typename Op>
 MORI_DEVICE_FN void SmallReduce(const FewPes& few, Op op, T* dest, const T* source, u64 count) {
-  constexpr int kWords = sizeof(T) / sizeof(u32);
+  constexpr int kWords = CountIn<u32>(sizeof(T));
   constexpr int kElements = kWordsAtATime / kWords;  // that a thread loads at a time
   struct Words {
     u32 of[kWords];

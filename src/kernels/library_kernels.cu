@@ -150,7 +150,7 @@ MORI_DEVICE_FN T DoAtomic(int operation, T* word, T value, T expected) {
 
 }  // namespace mori::shmem::device
 
-using namespace mori::shmem::device;
+using namespace mori::shmem::device;  // NOLINT(google-global-names-in-headers): a source, which a test includes
 
 MORI_KERNEL MoriShmemMeet() {
   AwaitStream();

@@ -276,16 +276,22 @@ MORI_DEVICE_FN void StoreElement(T* p, T element) {
   StoreBulk(AsWord(p), ToWord(element));
 }
 
+/// How many elements are in so many bytes.
+template <typename T>
+MORI_DEVICE_FN constexpr u64 CountIn(u64 bytes) {
+  return bytes / sizeof(T);
+}
+
 /// `op` on each element of type `T` in what is loaded at a time.
 template <typename T, typename Op, typename Unit>
 MORI_DEVICE_FN Unit Combine(Op op, const Unit& a, const Unit& b) {
   struct Elements {
-    T of[sizeof(Unit) / sizeof(T)];
+    T of[CountIn<T>(sizeof(Unit))];
   };
   Elements left = __builtin_bit_cast(Elements, a);
   const Elements right = __builtin_bit_cast(Elements, b);
   MORI_UNROLL
-  for (u64 i = 0; i < sizeof(Unit) / sizeof(T); ++i) left.of[i] = op.Of(left.of[i], right.of[i]);
+  for (u64 i = 0; i < CountIn<T>(sizeof(Unit)); ++i) left.of[i] = op.Of(left.of[i], right.of[i]);
   return __builtin_bit_cast(Unit, left);
 }
 
@@ -317,7 +323,7 @@ MORI_DEVICE_FN void CombineUnits(Op op, const T* const (&source)[kUnits], Unit (
 /// Combines elements [start, end) of all PEs, whole units, and puts the result to all.
 template <typename Scope, typename Unit, typename Op, typename T>
 MORI_DEVICE_FN void ReduceUnits(Op op, T* dest, const T* source, u64 start, u64 end) {
-  constexpr u64 kElements = sizeof(Unit) / sizeof(T);
+  constexpr u64 kElements = CountIn<T>(sizeof(Unit));
   const u64 step = kElements * Scope::Size();
   MORI_NO_UNROLL
   for (u64 i = start + kElements * Scope::Rank(); i < end; i += 2 * step) {
