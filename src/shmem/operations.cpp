@@ -1,30 +1,11 @@
 #include "shmem/operations.hpp"
 
+#include "base/word_atomic.hpp"
 #include "shmem/checks.hpp"
 
 namespace mori::shmem {
-namespace {
 
 using detail::AtomicOp;
-
-/// On a word of the host's, with the order that the inline atomics have.
-template <typename T>
-T HostAtomic(AtomicOp op, T* word, T value, T expected) {
-  switch (op) {
-    case AtomicOp::kFetch: return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-    case AtomicOp::kSet: __atomic_store_n(word, value, __ATOMIC_RELEASE); return T{};
-    case AtomicOp::kFetchAdd: return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
-    case AtomicOp::kFetchAnd: return __atomic_fetch_and(word, value, __ATOMIC_ACQ_REL);
-    case AtomicOp::kFetchOr: return __atomic_fetch_or(word, value, __ATOMIC_ACQ_REL);
-    case AtomicOp::kFetchXor: return __atomic_fetch_xor(word, value, __ATOMIC_ACQ_REL);
-    case AtomicOp::kSwap: return __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL);
-    case AtomicOp::kCompareSwap: break;
-  }
-  __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-  return expected;
-}
-
-}  // namespace
 
 Result<std::uint64_t> Operations::NearAtomic(AtomicOp op, std::byte* word, int width,
                                              std::uint64_t value, std::uint64_t expected) const {
@@ -32,10 +13,7 @@ Result<std::uint64_t> Operations::NearAtomic(AtomicOp op, std::byte* word, int w
     MORI_RETURN_IF_ERROR(parts_.device->status());
     return (**parts_.device)->Atomic(op, width, word, value, expected);
   }
-  if (width == 8) return HostAtomic(op, reinterpret_cast<std::uint64_t*>(word), value, expected);
-  return std::uint64_t{HostAtomic(op, reinterpret_cast<std::uint32_t*>(word),
-                                  static_cast<std::uint32_t>(value),
-                                  static_cast<std::uint32_t>(expected))};
+  return ApplyWordAtomic(op, word, width, value, expected);
 }
 
 Status Operations::Put(void* dest, const void* source, std::uint64_t bytes, int pe,

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/element_copy.hpp"
+#include "base/word_atomic.hpp"
 #include "transport/ofi/regions.hpp"
 #include "transport/remote.hpp"
 
@@ -29,7 +30,7 @@ class DeviceMemoryAccess final : public RegionAccess {
   Result<std::uint64_t> Atomic(std::byte* word, detail::AtomicOp op, int width, std::uint64_t value,
                                std::uint64_t expected) override {
     MORI_RETURN_IF_ERROR(Begin());
-    return ofi::ApplyAtomic(word, op, width, value, expected);
+    return ApplyWordAtomic(op, word, width, value, expected);
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/word_atomic.hpp"
 #include "transport/ofi/regions.hpp"
 
 namespace mori::shmem::ofi {
@@ -157,13 +158,13 @@ TEST(Regions, OnlyWhatIsAllInARegionIsFound) {
 
 TEST(Regions, AtomicsNeedAWordOfTheirWidth) {
   alignas(8) std::byte memory[16]{};
-  EXPECT_TRUE(IsAtomic(AtomicOp::kFetch, 8, memory));
-  EXPECT_TRUE(IsAtomic(AtomicOp::kCompareSwap, 4, memory + 4));
-  EXPECT_FALSE(IsAtomic(AtomicOp::kFetch, 8, memory + 4));
-  EXPECT_FALSE(IsAtomic(AtomicOp::kFetch, 4, memory + 2));
-  EXPECT_FALSE(IsAtomic(AtomicOp::kFetch, 2, memory));
-  EXPECT_FALSE(IsAtomic(AtomicOp::kFetch, 0, memory));
-  EXPECT_FALSE(IsAtomic(static_cast<AtomicOp>(8), 8, memory));
+  EXPECT_TRUE(IsWordAtomic(AtomicOp::kFetch, 8, memory));
+  EXPECT_TRUE(IsWordAtomic(AtomicOp::kCompareSwap, 4, memory + 4));
+  EXPECT_FALSE(IsWordAtomic(AtomicOp::kFetch, 8, memory + 4));
+  EXPECT_FALSE(IsWordAtomic(AtomicOp::kFetch, 4, memory + 2));
+  EXPECT_FALSE(IsWordAtomic(AtomicOp::kFetch, 2, memory));
+  EXPECT_FALSE(IsWordAtomic(AtomicOp::kFetch, 0, memory));
+  EXPECT_FALSE(IsWordAtomic(static_cast<AtomicOp>(8), 8, memory));
 }
 
 }  // namespace

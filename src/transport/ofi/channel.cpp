@@ -12,6 +12,7 @@
 #include "base/element_copy.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
+#include "base/word_atomic.hpp"
 
 namespace mori::shmem::ofi {
 namespace {
@@ -718,7 +719,7 @@ void OfiChannel::CarryOut(Peer& peer, const Record& record, const Regions::Use& 
     case RecordKind::kPost: {
       *is_owed = true;
       const Regions::Found at = use.Find(header.key, header.address, header.width);
-      if (at.memory == nullptr || !IsAtomic(op, header.width, at.memory))
+      if (at.memory == nullptr || !IsWordAtomic(op, header.width, at.memory))
         return RefuseFor(peer, 0, Status());
       const auto posted = at.Atomic(op, header.width, record.Word(0), 0);
       if (!posted.ok()) RefuseFor(peer, 0, posted.status());
@@ -727,7 +728,7 @@ void OfiChannel::CarryOut(Peer& peer, const Record& record, const Regions::Use& 
     case RecordKind::kFetch: {
       const std::uint64_t ticket = record.Word(2);
       const Regions::Found at = use.Find(header.key, header.address, header.width);
-      if (at.memory == nullptr || !IsAtomic(op, header.width, at.memory))
+      if (at.memory == nullptr || !IsWordAtomic(op, header.width, at.memory))
         return RefuseFor(peer, ticket, Status());
       // What was there before is asked for.
       const AtomicOp fetching = op == AtomicOp::kSet ? AtomicOp::kSwap : op;

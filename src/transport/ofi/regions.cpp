@@ -4,34 +4,11 @@
 #include <cstring>
 
 #include "base/element_copy.hpp"
+#include "base/word_atomic.hpp"
 
 namespace mori::shmem::ofi {
-namespace {
 
 using detail::AtomicOp;
-
-template <typename T>
-T Apply(T* memory, AtomicOp op, T value, T expected) {
-  const std::atomic_ref<T> word(*memory);
-  // Release: what was put before is there for who acquires this value. Acquire: what was fetched
-  // orders what comes after it on this connection.
-  constexpr auto kBoth = std::memory_order_acq_rel;
-  switch (op) {
-    case AtomicOp::kFetch: return word.load(std::memory_order_acquire);
-    case AtomicOp::kSet:
-    case AtomicOp::kSwap: return word.exchange(value, kBoth);
-    case AtomicOp::kFetchAdd: return word.fetch_add(value, kBoth);
-    case AtomicOp::kFetchAnd: return word.fetch_and(value, kBoth);
-    case AtomicOp::kFetchOr: return word.fetch_or(value, kBoth);
-    case AtomicOp::kFetchXor: return word.fetch_xor(value, kBoth);
-    case AtomicOp::kCompareSwap:
-      word.compare_exchange_strong(expected, value, kBoth, std::memory_order_acquire);
-      return expected;
-  }
-  return 0;
-}
-
-}  // namespace
 
 void Regions::Add(std::uint64_t key, std::uint64_t address, void* start, std::uint64_t bytes,
                   RegionAccess* access) {
@@ -69,7 +46,7 @@ Status Regions::Found::Read(void* to, std::uint64_t bytes) const {
 Result<std::uint64_t> Regions::Found::Atomic(AtomicOp op, int width, std::uint64_t value,
                                              std::uint64_t expected) const {
   if (access != nullptr) return access->Atomic(memory, op, width, value, expected);
-  return ApplyAtomic(memory, op, width, value, expected);
+  return ApplyWordAtomic(op, memory, width, value, expected);
 }
 
 void CopyIn(std::byte* to, const void* from, std::uint64_t bytes) {
@@ -81,24 +58,6 @@ void CopyIn(std::byte* to, const void* from, std::uint64_t bytes) {
   if (is_aligned && bytes == 8) return store(std::uint64_t{});
   if (is_aligned && bytes == 4) return store(std::uint32_t{});
   CopyElements(to, from, bytes);
-}
-
-bool IsAtomic(AtomicOp op, int width, const void* memory) {
-  const auto number = static_cast<int>(op);
-  if (number < static_cast<int>(AtomicOp::kFetch) ||
-      number > static_cast<int>(AtomicOp::kCompareSwap))
-    return false;
-  return (width == 4 || width == 8) &&
-         reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(width) == 0;
-}
-
-std::uint64_t ApplyAtomic(void* memory, AtomicOp op, int width, std::uint64_t value,
-                          std::uint64_t expected) {
-  if (width == 4) {
-    return Apply(static_cast<std::uint32_t*>(memory), op, static_cast<std::uint32_t>(value),
-                 static_cast<std::uint32_t>(expected));
-  }
-  return Apply(static_cast<std::uint64_t*>(memory), op, value, expected);
 }
 
 }  // namespace mori::shmem::ofi

@@ -64,10 +64,5 @@ class Regions {
 /// Copies into memory that others may look at meanwhile. An aligned word alone is stored by one
 /// store that releases what was there before.
 void CopyIn(std::byte* to, const void* from, std::uint64_t bytes);
-/// Whether `op` and `width` are an atomic at all, and `memory` is aligned for it.
-bool IsAtomic(detail::AtomicOp op, int width, const void* memory);
-/// Carries it out. @return the bits that were there before
-std::uint64_t ApplyAtomic(void* memory, detail::AtomicOp op, int width, std::uint64_t value,
-                          std::uint64_t expected);
 
 }  // namespace mori::shmem::ofi
