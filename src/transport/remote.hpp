@@ -68,6 +68,7 @@ class Registration {
 class Channel {
  public:
   static constexpr std::uint64_t kWholeBytes = 2048;
+  static constexpr std::uint64_t kMostTold = 256;
 
   virtual ~Channel() = default;
 
@@ -87,6 +88,10 @@ class Channel {
   /// kFetch and kCompareSwap; kFetchAdd adds, and so on.
   virtual Status Post(int pe, RemotePlace word, detail::AtomicOp op, int width,
                       std::uint64_t value) = 0;
+  /// Words for a wait there, of which the last is seen after the others: `bytes` is a multiple of
+  /// 8, `kMostTold` at most, and `to` is aligned to 8. Goes at once, past every fence. No quiet
+  /// waits for it, or tells that it failed: who sends it hears of it by an answer.
+  virtual Status Tell(int pe, RemotePlace to, const std::uint64_t* words, std::uint64_t bytes) = 0;
   /// Any of AtomicOp. On return `*found` holds the bits that were there before.
   virtual Status Fetch(int pe, RemotePlace word, detail::AtomicOp op, int width,
                        std::uint64_t value, std::uint64_t expected, std::uint64_t* found) = 0;
@@ -102,6 +107,11 @@ class Channel {
   /// For waits that spin, beside each look: does what others ask of this PE, and sends what is to
   /// be sent, if there is any. Never waits; less than a microsecond if there is nothing.
   virtual void Progress() {}
+  /// For waits that sleep: a number that changes once something of others has been carried out
+  /// here. To be read before the look that finds nothing.
+  virtual std::uint64_t Arrivals() = 0;
+  /// Returns once `Arrivals()` is not `seen` any more, and after `limit` at the latest. Sleeps.
+  virtual void AwaitArrival(std::uint64_t seen, std::chrono::nanoseconds limit) = 0;
   /// Around a meeting of PEs that goes another way: what others have done to this PE's memory, as
   /// they know, is visible to the calling thread, and what it has written is visible to what they
   /// do next. Does not wait for the network.

@@ -94,6 +94,9 @@ class StagedChannel final : public Channel {
   Status Post(int pe, RemotePlace word, AtomicOp op, int width, std::uint64_t value) override {
     return network_.Post(pe, word, op, width, value);
   }
+  Status Tell(int pe, RemotePlace to, const std::uint64_t* words, std::uint64_t bytes) override {
+    return network_.Tell(pe, to, words, bytes);
+  }
   Status Fetch(int pe, RemotePlace word, AtomicOp op, int width, std::uint64_t value,
                std::uint64_t expected, std::uint64_t* found) override {
     return network_.Fetch(pe, word, op, width, value, expected, found);
@@ -102,6 +105,10 @@ class StagedChannel final : public Channel {
   Status Quiet() override { return network_.Quiet(); }
   Status Quiet(int pe) override { return network_.Quiet(pe); }
   void Progress() override { network_.Progress(); }
+  std::uint64_t Arrivals() override { return network_.Arrivals(); }
+  void AwaitArrival(std::uint64_t seen, std::chrono::nanoseconds limit) override {
+    network_.AwaitArrival(seen, limit);
+  }
   void Synchronize() override { network_.Synchronize(); }
 
  private:

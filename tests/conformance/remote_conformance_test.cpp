@@ -533,6 +533,65 @@ TEST_P(RemoteSuite, NoReaderSeesHalfOfAWord) {
   }
 }
 
+// ---- words for waits
+
+/// Waits for a word as leaders of nodes do. Nothing else wakes it.
+std::uint64_t AwaitWord(RemotePe& pe, std::size_t offset, std::uint64_t least) {
+  for (;;) {
+    const std::uint64_t arrivals = pe.channel().Arrivals();
+    const std::uint64_t word = pe.word<std::uint64_t>(offset).load(std::memory_order_acquire);
+    if (word >= least) return word;
+    pe.channel().AwaitArrival(arrivals, std::chrono::hours(1));
+  }
+}
+
+TEST_P(RemoteSuite, WhatIsToldWakesWhoWaitsForItsLastWord) {
+  RemotePes pes = Make(2);
+  constexpr std::size_t kMost = Channel::kMostTold / 8;
+  InThreads(2, [&](int pe) {
+    for (std::uint64_t round = 1; round <= 300; ++round) {
+      const std::size_t words = 1 + round % kMost;
+      const std::size_t last = 8 * (kMost - 1), first = 8 * (kMost - words);
+      if (round % 2 == static_cast<std::uint64_t>(pe)) {
+        const std::vector<std::uint64_t> told(words, round);
+        ASSERT_DONE(
+            pes[pe].channel().Tell(1 - pe, pes[1 - pe].place(first), told.data(), 8 * words));
+      } else {
+        ASSERT_EQ(AwaitWord(pes[pe], last, round), round);
+        for (std::size_t at = first; at <= last; at += 8)
+          ASSERT_EQ(*reinterpret_cast<std::uint64_t*>(pes[pe].memory(at)), round);
+      }
+    }
+  });
+}
+
+TEST_P(RemoteSuite, ATellIsOfNoQuiet) {
+  RemotePes pes = Make(2);
+  const std::uint64_t word = 1;
+  // Of memory that is not there: it is lost, and nobody hears of it.
+  RemotePlace nowhere = pes[1].place(0);
+  nowhere.key += 1;
+  ASSERT_DONE(pes[0].channel().Tell(1, nowhere, &word, sizeof word));
+  ASSERT_DONE(pes[0].channel().Tell(1, pes[1].place(8), &word, sizeof word));
+  ASSERT_EQ(AwaitWord(pes[1], 8, 1), 1u);
+  EXPECT_DONE(pes[0].channel().Quiet());
+  EXPECT_DONE(pes[0].channel().Quiet(1));
+}
+
+TEST_P(RemoteSuite, APeTellsItself) {
+  RemotePes pes = Make(1);
+  const std::uint64_t words[] = {1, 2};
+  ASSERT_DONE(pes[0].channel().Tell(0, pes[0].place(8), words, sizeof words));
+  EXPECT_EQ(AwaitWord(pes[0], 16, 2), 2u);
+  EXPECT_EQ(pes[0].word<std::uint64_t>(8).load(), 1u);
+}
+
+TEST_P(RemoteSuite, AWaitForArrivalsEnds) {
+  RemotePes pes = Make(1);
+  pes[0].channel().AwaitArrival(pes[0].channel().Arrivals(), std::chrono::milliseconds(1));
+  pes[0].channel().AwaitArrival(pes[0].channel().Arrivals() + 1, std::chrono::hours(1));
+}
+
 // ---- order
 
 /// Puts to X, a fence, and a put, post or fetch to Y: whether a reader who sees Y sees an older X.

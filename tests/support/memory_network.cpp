@@ -76,7 +76,8 @@ struct Operation {
   std::shared_ptr<std::size_t> follows;   ///< pieces that come before it
   std::shared_ptr<std::size_t> piece_of;  ///< what follows this piece
   std::shared_ptr<Ticket> ticket;         ///< of who waits for this one
-  bool is_ordered() const { return what != What::kRead; }
+  bool is_told = false;                   ///< by `Tell()`: of no fence, and of no quiet
+  bool is_ordered() const { return what != What::kRead && !is_told; }
 };
 
 }  // namespace
@@ -195,6 +196,15 @@ class MemoryNetwork::State {
     return told;
   }
 
+  std::uint64_t Arrivals(int self) {
+    const Lock lock(mutex_);
+    return end(self).arrivals;
+  }
+  void AwaitArrival(int self, std::uint64_t seen, std::chrono::nanoseconds limit) {
+    Lock lock(mutex_);
+    changed_.wait_for(lock, limit, [&] { return end(self).arrivals != seen; });
+  }
+
   void Lose(int pe, const std::string& why) {
     std::vector<std::function<void(int, const std::string&)>> told;
     {
@@ -216,6 +226,7 @@ class MemoryNetwork::State {
     RemoteParts parts;
     bool is_here = false;
     std::uint64_t epoch = 0;
+    std::uint64_t arrivals = 0;  ///< of what others have done here
     Status loss;
     std::map<int, Status> failures;  ///< by PE: the first of what no quiet has told
   };
@@ -264,7 +275,7 @@ class MemoryNetwork::State {
     if (!end(operation.from).loss.ok()) return end(operation.from).loss;
     if (!end(operation.to).loss.ok()) return end(operation.to).loss;
     operation.epoch = end(operation.from).epoch;
-    ++open_[{operation.from, operation.to}];
+    if (!operation.is_told) ++open_[{operation.from, operation.to}];
     if (operation.is_ordered()) ++epochs_[{operation.from, operation.to}][operation.epoch];
     if (options_.reorders || is_held_ || !queue_.empty()) {
       queue_.push_back(std::move(operation));
@@ -345,7 +356,8 @@ class MemoryNetwork::State {
   }
 
   void Finish(Operation* operation, const Result<std::uint64_t>& outcome) {
-    --open_[{operation->from, operation->to}];
+    if (!operation->is_told) --open_[{operation->from, operation->to}];
+    ++end(operation->to).arrivals;
     if (operation->is_ordered()) {
       auto& epochs = epochs_[{operation->from, operation->to}];
       if (--epochs[operation->epoch] == 0) epochs.erase(operation->epoch);
@@ -355,7 +367,7 @@ class MemoryNetwork::State {
       operation->ticket->is_done = true;
       operation->ticket->status = outcome.status();
       if (outcome.ok()) operation->ticket->found = *outcome;
-    } else if (!outcome.ok()) {
+    } else if (!outcome.ok() && !operation->is_told) {
       end(operation->from).failures.emplace(operation->to, outcome.status());
     }
     changed_.notify_all();
@@ -463,10 +475,24 @@ class MemoryChannel final : public Channel {
     state_->Note({Posted::Kind::kPost, self_, pe, word, static_cast<std::uint64_t>(width)});
     return state_->Take(Atomic(pe, word, op, width, value, 0));
   }
+  Status Tell(int pe, RemotePlace to, const std::uint64_t* words, std::uint64_t bytes) override {
+    state_->Note({Posted::Kind::kTell, self_, pe, to, bytes});
+    const std::uint64_t before = bytes - sizeof *words;
+    Operation last = Atomic(pe, {to.address + before, to.key}, AtomicOp::kSet, sizeof *words,
+                            words[bytes / sizeof *words - 1], 0);
+    last.is_told = true;
+    Operation first = Copied(Write(pe, to, words, before));
+    first.is_told = true;
+    return state_->TakeWrite(std::move(first), std::move(last));
+  }
   Status Fetch(int pe, RemotePlace word, AtomicOp op, int width, std::uint64_t value,
                std::uint64_t expected, std::uint64_t* found) override {
     state_->Note({Posted::Kind::kFetch, self_, pe, word, static_cast<std::uint64_t>(width)});
     return state_->Await(Atomic(pe, word, op, width, value, expected), found);
+  }
+  std::uint64_t Arrivals() override { return state_->Arrivals(self_); }
+  void AwaitArrival(std::uint64_t seen, std::chrono::nanoseconds limit) override {
+    state_->AwaitArrival(self_, seen, limit);
   }
   Status Fence() override {
     state_->Note({Posted::Kind::kFence, self_, -1, {}, 0});

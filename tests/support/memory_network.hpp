@@ -13,7 +13,7 @@ namespace mori::shmem::testing {
 
 /// What was asked of a channel, in the order in which the network heard of it.
 struct Posted {
-  enum class Kind { kPut, kGet, kPutSignal, kPost, kFetch, kFence, kQuiet };
+  enum class Kind { kPut, kGet, kPutSignal, kPost, kTell, kFetch, kFence, kQuiet };
   Kind kind = Kind::kPut;
   int from = 0;
   int to = -1;  ///< -1: all, of a fence or quiet

@@ -106,6 +106,42 @@ TEST_F(Wire, QuestionsAndAnswersComeBack) {
   EXPECT_EQ(records[4].header.key, 13u);
 }
 
+TEST_F(Wire, WordsThatAreToldComeBack) {
+  const std::uint64_t words[] = {1, 2, 3};
+  writer_.Tell(5, 64, words);
+  writer_.Tell(6, 72, std::span(words).last(1));
+  const auto records = Read();
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].header.kind, RecordKind::kTell);
+  EXPECT_EQ(records[0].header.key, 5u);
+  EXPECT_EQ(records[0].header.address, 64u);
+  EXPECT_EQ(records[0].header.bytes, sizeof words);
+  EXPECT_EQ(records[0].Word(2), 3u);
+  EXPECT_EQ(records[1].header.bytes, 8u);
+  EXPECT_EQ(records[1].Word(0), 3u);
+}
+
+TEST_F(Wire, OnlyWholeAlignedWordsAreTold) {
+  const auto is_read = [&](std::uint32_t bytes, std::uint64_t address, std::uint8_t padding) {
+    const std::uint64_t words[] = {1, 2};
+    MessageWriter writer(bytes_);
+    writer.Tell(5, address, words);
+    RecordHeader header;
+    std::memcpy(&header, bytes_ + sizeof(MessageHeader), sizeof header);
+    header.bytes = bytes;
+    header.padding = padding;
+    std::memcpy(bytes_ + sizeof(MessageHeader), &header, sizeof header);
+    writer.Finish({});
+    return MessageReader({bytes_, writer.used()}).Next().has_value();
+  };
+  EXPECT_TRUE(is_read(16, 64, 0));
+  EXPECT_TRUE(is_read(8, 64, 0));
+  EXPECT_FALSE(is_read(0, 64, 0));
+  EXPECT_FALSE(is_read(12, 64, 0));
+  EXPECT_FALSE(is_read(16, 60, 0));
+  EXPECT_FALSE(is_read(8, 64, 4));
+}
+
 TEST_F(Wire, TheLargestRecordFitsIntoAnEmptyMessage) {
   const std::vector<std::byte> data(kMaxRecordData, std::byte{7});
   ASSERT_TRUE(writer_.HasRoom(kMaxRecordData));

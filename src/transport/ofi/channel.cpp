@@ -209,6 +209,22 @@ Status OfiChannel::Post(int pe, RemotePlace word, AtomicOp op, int width, std::u
   });
 }
 
+Status OfiChannel::Tell(int pe, RemotePlace to, const std::uint64_t* words, std::uint64_t bytes) {
+  const std::span<const std::uint64_t> all(words, bytes / sizeof *words);
+  if (IsSelf(pe)) {
+    const Regions::Use use(*regions_);
+    MORI_ASSIGN_OR_RETURN(const Regions::Found at, FindOwn(use, to, bytes));
+    return at.WriteWords(words, bytes);
+  }
+  Peer& at = peer(pe);
+  Lock lock(at.mutex);
+  MORI_RETURN_IF_ERROR(CheckReached(at));
+  MORI_RETURN_IF_ERROR(MakeRoom(at, lock, bytes));
+  at.open->writer.Tell(to.key, to.address, all);
+  Send(at, /*is_urgent=*/true);
+  return at.is_lost ? at.loss : Status();
+}
+
 Status OfiChannel::Fetch(int pe, RemotePlace word, AtomicOp op, int width, std::uint64_t value,
                          std::uint64_t expected, std::uint64_t* found) {
   if (IsSelf(pe)) {
@@ -346,6 +362,15 @@ void OfiChannel::Progress() {
   TellLosses();
 }
 
+std::uint64_t OfiChannel::Arrivals() { return rounds_.load(std::memory_order_acquire); }
+
+void OfiChannel::AwaitArrival(std::uint64_t seen, std::chrono::nanoseconds limit) {
+  std::unique_lock wait(wake_mutex_);
+  waiting_.fetch_add(1);  // before the look at the rounds: see WakeWaiting
+  wake_.wait_for(wait, limit, [&] { return rounds_.load() != seen; });
+  waiting_.fetch_sub(1);
+}
+
 void OfiChannel::Synchronize() {
   // Whoever carries out what others send holds it.
   const std::lock_guard progress(progress_mutex_);
@@ -357,6 +382,19 @@ template <typename Write>
 Status OfiChannel::Append(Peer& peer, Lock& lock, std::size_t bytes, bool has_effect, Write write) {
   MORI_RETURN_IF_ERROR(CheckReached(peer));
   MORI_RETURN_IF_ERROR(PassFence(peer, lock, /*is_transfer=*/false));
+  MORI_RETURN_IF_ERROR(MakeRoom(peer, lock, bytes));
+  write(peer.open->writer, peer.open->number);
+  if (has_effect) {
+    peer.open->has_effect = true;
+    peer.effect = peer.open->number;
+  }
+  Send(peer, /*is_urgent=*/false);
+  // Whoever waits for a reply hears of a loss there.
+  return has_effect && peer.is_lost ? peer.loss : Status();
+}
+
+/// In the open message.
+Status OfiChannel::MakeRoom(Peer& peer, Lock& lock, std::size_t bytes) {
   while (!OpenMessage(peer).writer.HasRoom(bytes)) {
     if (peer.full.size() < kMostWaiting) {
       CloseMessage(peer);
@@ -366,14 +404,7 @@ Status OfiChannel::Append(Peer& peer, Lock& lock, std::size_t bytes, bool has_ef
     }
     MORI_RETURN_IF_ERROR(WaitUntil(peer, lock, [&] { return peer.full.size() < kMostWaiting; }));
   }
-  write(peer.open->writer, peer.open->number);
-  if (has_effect) {
-    peer.open->has_effect = true;
-    peer.effect = peer.open->number;
-  }
-  Send(peer, /*is_urgent=*/false);
-  // Whoever waits for a reply hears of a loss there.
-  return has_effect && peer.is_lost ? peer.loss : Status();
+  return Status();
 }
 
 OfiChannel::Operation* OfiChannel::NewOperation(Peer& peer, Operation::What what, Waited* waited) {
@@ -723,6 +754,15 @@ void OfiChannel::CarryOut(Peer& peer, const Record& record, const Regions::Use& 
         return RefuseFor(peer, 0, Status());
       const auto posted = at.Atomic(op, header.width, record.Word(0), 0);
       if (!posted.ok()) RefuseFor(peer, 0, posted.status());
+      return;
+    }
+    case RecordKind::kTell: {
+      const Regions::Found at = use.Find(header.key, header.address, header.bytes);
+      // Of a world that this PE has left: its words are gone, and nobody waits for an answer.
+      if (at.memory == nullptr || !IsAtomic(AtomicOp::kSet, sizeof(std::uint64_t), at.memory))
+        return;
+      const Status told = at.WriteWords(record.data, header.bytes);
+      if (!told.ok()) LogDebug("network: words of PE {}: {}", peer.pe, told.message());
       return;
     }
     case RecordKind::kFetch: {

@@ -55,12 +55,15 @@ class OfiChannel final : public Channel {
                    std::uint64_t signal, SignalOp op) override;
   Status Post(int pe, RemotePlace word, detail::AtomicOp op, int width,
               std::uint64_t value) override;
+  Status Tell(int pe, RemotePlace to, const std::uint64_t* words, std::uint64_t bytes) override;
   Status Fetch(int pe, RemotePlace word, detail::AtomicOp op, int width, std::uint64_t value,
                std::uint64_t expected, std::uint64_t* found) override;
   Status Fence() override;
   Status Quiet() override;
   Status Quiet(int pe) override;
   void Progress() override;
+  std::uint64_t Arrivals() override;
+  void AwaitArrival(std::uint64_t seen, std::chrono::nanoseconds limit) override;
   void Synchronize() override;
 
  private:
@@ -144,6 +147,7 @@ class OfiChannel final : public Channel {
   // Calls, with the lock of their peer.
   template <typename Write>
   Status Append(Peer& peer, Lock& lock, std::size_t bytes, bool has_effect, Write write);
+  Status MakeRoom(Peer& peer, Lock& lock, std::size_t bytes);
   Status PutSmall(Peer& peer, Lock& lock, RemotePlace to, const void* from, std::uint64_t bytes);
   Status TransferAll(int pe, Operation::What what, void* local, RemotePlace place,
                      std::uint64_t bytes, bool waits);

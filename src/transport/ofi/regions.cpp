@@ -37,6 +37,13 @@ Status Regions::Found::Write(const void* from, std::uint64_t bytes) const {
   return Status();
 }
 
+Status Regions::Found::WriteWords(const void* words, std::uint64_t bytes) const {
+  const std::uint64_t before = bytes - sizeof(std::uint64_t);
+  if (before != 0) MORI_RETURN_IF_ERROR(Write(words, before));
+  const Found last{memory + before, access};
+  return last.Write(static_cast<const std::byte*>(words) + before, sizeof(std::uint64_t));
+}
+
 Status Regions::Found::Read(void* to, std::uint64_t bytes) const {
   if (access != nullptr) return access->Read(to, memory, bytes);
   CopyElements(to, memory, bytes);

@@ -34,6 +34,8 @@ class Regions {
     RegionAccess* access = nullptr;  ///< null: by the CPU
 
     Status Write(const void* from, std::uint64_t bytes) const;
+    /// Aligned words, at least one, of which the last is seen after the others.
+    Status WriteWords(const void* words, std::uint64_t bytes) const;
     Status Read(void* to, std::uint64_t bytes) const;
     Result<std::uint64_t> Atomic(detail::AtomicOp op, int width, std::uint64_t value,
                                  std::uint64_t expected) const;

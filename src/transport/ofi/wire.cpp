@@ -29,6 +29,9 @@ bool IsRecord(const RecordHeader& header) {
     case RecordKind::kPost:
     case RecordKind::kFetch:
     case RecordKind::kGet: return header.bytes == WordsOf(header.kind) * kWord;
+    case RecordKind::kTell:
+      return header.bytes >= kWord && header.bytes % kWord == 0 && header.padding == 0 &&
+             header.address % kWord == 0;
   }
   return false;
 }
@@ -88,6 +91,11 @@ void MessageWriter::Post(std::uint64_t key, std::uint64_t address, detail::Atomi
   AddWords({RecordKind::kPost, static_cast<std::uint8_t>(op), static_cast<std::uint8_t>(width), 0,
             0, key, address},
            words);
+}
+
+void MessageWriter::Tell(std::uint64_t key, std::uint64_t address,
+                         std::span<const std::uint64_t> words) {
+  AddWords({RecordKind::kTell, 0, 0, 0, 0, key, address}, words);
 }
 
 void MessageWriter::Fetch(std::uint64_t key, std::uint64_t address, detail::AtomicOp op, int width,

@@ -34,6 +34,7 @@ enum class RecordKind : std::uint8_t {
   kGet = 4,      ///< what lies at (key, address): ticket, length
   kReply = 5,    ///< of the ticket in `key`: found bits in `address`, or data
   kRefusal = 6,  ///< of the ticket in `key`, 0 for none: `op` is a Refusal
+  kTell = 7,     ///< words to (key, address), the last of them last; nobody waits to hear of it
 };
 
 /// Why a record was not carried out.
@@ -82,6 +83,8 @@ class MessageWriter {
   void EndRun() { last_put_ = 0; }
   void Post(std::uint64_t key, std::uint64_t address, detail::AtomicOp op, int width,
             std::uint64_t value);
+  /// At least one word; `address` is aligned to it.
+  void Tell(std::uint64_t key, std::uint64_t address, std::span<const std::uint64_t> words);
   void Fetch(std::uint64_t key, std::uint64_t address, detail::AtomicOp op, int width,
              std::uint64_t value, std::uint64_t expected, std::uint64_t ticket);
   void Get(std::uint64_t key, std::uint64_t address, std::uint64_t bytes, std::uint64_t ticket);
