@@ -158,6 +158,14 @@ class Bootstrap::Call {
   const Round round_;
 };
 
+Bootstrap::Elsewhere::Elsewhere(Bootstrap* end)
+    : mailbox_(end->mailbox_.get()),
+      round_{Channel{Channel::Use::kElsewhere, 0},
+             mailbox_->Enter(Channel{Channel::Use::kElsewhere, 0}), nullptr} {
+  mailbox_->StartWaiting(&round_);
+}
+Bootstrap::Elsewhere::~Elsewhere() { mailbox_->EndWaiting(&round_); }
+
 Bootstrap::Bootstrap(int rank, int size)
     : rank_(rank), size_(size), mailbox_(std::make_shared<Mailbox>()) {}
 

@@ -85,9 +85,10 @@ class Bootstrap {
   /// What messages between two ranks are for: those of different channels do not meet.
   struct Channel {
     enum class Use : std::uint8_t {
-      kAll = 1,    ///< calls of all ranks
-      kGroup = 2,  ///< calls of a group
-      kPair = 3,   ///< Send and Receive
+      kAll = 1,        ///< calls of all ranks
+      kGroup = 2,      ///< calls of a group
+      kPair = 3,       ///< Send and Receive
+      kElsewhere = 4,  ///< calls of all ranks that go another way: no messages
     };
     Use use = Use::kAll;
     std::uint64_t tag = 0;
@@ -152,6 +153,21 @@ class Bootstrap {
   /// none where it waits in none, or where it cannot be found out. Asks all ranks: fast while they
   /// run, and 1.5 s at most. Local, thread-safe; a watch may call it.
   std::vector<int> Missing();
+
+  /// A call of all ranks that goes another way: this rank has come to it, and waits in it as long
+  /// as this lives. So `Missing()` knows of it, too. All ranks make such calls in the same order,
+  /// one at a time.
+  class Elsewhere {
+   public:
+    explicit Elsewhere(Bootstrap* end);
+    ~Elsewhere();
+    Elsewhere(const Elsewhere&) = delete;
+    Elsewhere& operator=(const Elsewhere&) = delete;
+
+   private:
+    Mailbox* const mailbox_;
+    const Round round_;
+  };
 
   /// Tells all ranks that this one gives up and why; their calls fail with that text. Local.
   virtual void Abort(const Status& why) = 0;

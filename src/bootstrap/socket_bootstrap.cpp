@@ -342,7 +342,9 @@ std::optional<SocketBootstrap::Question> SocketBootstrap::ReadQuestion(const Fra
   Channel channel;
   channel.use = reader->Int<Channel::Use>();
   channel.tag = reader->Int<std::uint64_t>();
-  const bool is_call = channel.use == Channel::Use::kAll || channel.use == Channel::Use::kGroup;
+  using Use = Channel::Use;
+  const bool is_call =
+      channel.use == Use::kAll || channel.use == Use::kGroup || channel.use == Use::kElsewhere;
   if (!reader->ok() || !is_call) return std::nullopt;
   return Question(channel, frame.sequence);
 }

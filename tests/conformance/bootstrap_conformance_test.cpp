@@ -345,6 +345,25 @@ TEST_P(SeveralRanks, AWatchSeesWhoIsMissingAndEndsTheWait) {
   }
 }
 
+TEST_P(SeveralRanks, WhoIsMissingInACallThatGoesAnotherWayIsKnown) {
+  const int absent = size_ / 2;
+  std::atomic<int> know{0};
+  InThreads(size_, [&](int rank) {
+    Bootstrap* const mine = ends_[static_cast<std::size_t>(rank)].get();
+    { const Bootstrap::Elsewhere first(mine); }
+    if (rank == absent) {
+      EXPECT_TRUE(Eventually([&] { return know == size_ - 1; }));
+      return;
+    }
+    {
+      const Bootstrap::Elsewhere second(mine);
+      EXPECT_TRUE(Eventually([&] { return mine->Missing() == std::vector{absent}; }));
+      ++know;
+    }
+    EXPECT_THAT(mine->Missing(), IsEmpty()) << "the wait is over";
+  });
+}
+
 TEST_P(SeveralRanks, AWatchThatGoesOnLetsTheCallEndWell) {
   std::atomic<bool> is_seen{false};
   InThreads(size_, [&](int rank) {
