@@ -52,6 +52,16 @@ struct Board::Shared {
   /// 0, or 1 + the PE that was lost first. In the line of the epoch, since waiters look at both.
   std::atomic<std::uint32_t> first_lost;
   alignas(kLine) std::atomic<std::uint32_t> sleepers;
+  /// Of a node among several: 1 + the last epoch to which all its PEs have come. Index 0 sleeps on
+  /// it; behind it, whether that sleeps.
+  alignas(kLine) std::atomic<std::uint32_t> gathered;
+  std::atomic<std::uint32_t> speaker_sleeps;
+};
+
+/// What PEs wait for: `opened` becomes 1 + the epoch, and it is where they sleep.
+struct Board::Gate {
+  std::atomic<std::uint32_t>* opened;
+  std::atomic<std::uint32_t>* sleepers;
 };
 
 /// A PE's proposals: of this epoch and the next, since a fast PE may be one call ahead of a slow
@@ -116,27 +126,14 @@ Status Board::Agree(const Proposal& proposal, std::optional<Dispute>* dispute, b
                     WaitWatch* watch) {
   if (FirstLost() >= 0) return LostStatus();
   const std::uint32_t epoch = epoch_++;
-  const bool is_barrier = proposal.call == Proposal::Call::kBarrier;
-  // Barrier after barrier, the slot says so already: with more PEs than CPUs, each page that a PE
-  // touches costs a miss after every switch.
-  if (!is_barrier || !slot_is_barrier_[epoch % 2]) slot(index_)->proposals[epoch % 2] = proposal;
-  slot_is_barrier_[epoch % 2] = is_barrier;
-
-  // Acquire and release: the last to arrive sees what all wrote before they arrived, its release of
-  // the epoch passes it on.
-  const bool has_news = news != nullptr && *news;
-  const std::uint64_t one =
-      1 + (is_barrier ? 0 : kOneProposal) + (has_news ? kOneWithNews : std::uint64_t{0});
-  const std::uint64_t arrived = shared_->arrived.fetch_add(one, std::memory_order_acq_rel) + one;
-  if (static_cast<std::uint32_t>(arrived) == static_cast<std::uint32_t>(count_)) {
-    shared_->arrived.store(
-        0, std::memory_order_relaxed);  // ordered before the next arrivals by the epoch's release
-    const bool all_barriers = (arrived & (kOneWithNews - kOneProposal)) == 0;
+  const std::uint64_t arrived = Arrive(epoch, proposal, news != nullptr && *news);
+  if (AreAllHere(arrived)) {
+    const std::uint32_t verdict = TakeVerdict(epoch, arrived);
     shared_->news.store(arrived >= kOneWithNews ? 1 : 0, std::memory_order_relaxed);
-    shared_->verdict.store(all_barriers ? 0 : Judge(epoch), std::memory_order_relaxed);
-    Release(epoch);
+    shared_->verdict.store(verdict, std::memory_order_relaxed);
+    Open(released(), epoch);
   } else {
-    MORI_RETURN_IF_ERROR(AwaitRelease(epoch, watch));
+    MORI_RETURN_IF_ERROR(Await(released(), epoch, watch));
   }
 
   if (news != nullptr) *news = shared_->news.load(std::memory_order_relaxed) != 0;
@@ -150,6 +147,58 @@ Status Board::Agree(const Proposal& proposal, std::optional<Dispute>* dispute, b
   return Status();
 }
 
+Status Board::Join(const Proposal& proposal, Joint* joint, WaitWatch* watch) {
+  if (FirstLost() >= 0) return LostStatus();
+  const std::uint32_t epoch = epoch_++;
+  std::uint64_t arrived = Arrive(epoch, proposal, joint->has_news);
+  const bool is_last = AreAllHere(arrived);
+  if (index_ != 0) {
+    if (is_last) Open(gathered(), epoch);
+    MORI_RETURN_IF_ERROR(Await(released(), epoch, watch));
+    joint->is_same = shared_->verdict.load(std::memory_order_relaxed) == 0;
+    joint->has_news = shared_->news.load(std::memory_order_relaxed) != 0;
+    return Status();
+  }
+  if (!is_last) {
+    MORI_RETURN_IF_ERROR(Await(gathered(), epoch, watch));
+    arrived = shared_->arrived.load(std::memory_order_acquire);
+  }
+  joint->is_same = TakeVerdict(epoch, arrived) == 0;
+  joint->has_news = arrived >= kOneWithNews;
+  return Status();
+}
+
+void Board::Announce(const Joint& joint) {
+  shared_->verdict.store(joint.is_same ? 0 : 1, std::memory_order_relaxed);
+  shared_->news.store(joint.has_news ? 1 : 0, std::memory_order_relaxed);
+  Open(released(), epoch_ - 1);
+}
+
+std::uint64_t Board::Arrive(std::uint32_t epoch, const Proposal& proposal, bool has_news) {
+  const bool is_barrier = proposal.call == Proposal::Call::kBarrier;
+  // Barrier after barrier, the slot says so already: with more PEs than CPUs, each page that a PE
+  // touches costs a miss after every switch.
+  if (!is_barrier || !slot_is_barrier_[epoch % 2]) slot(index_)->proposals[epoch % 2] = proposal;
+  slot_is_barrier_[epoch % 2] = is_barrier;
+
+  // Acquire and release: the last to arrive sees what all wrote before they arrived, its release of
+  // a gate passes it on.
+  const std::uint64_t one =
+      1 + (is_barrier ? 0 : kOneProposal) + (has_news ? kOneWithNews : std::uint64_t{0});
+  return shared_->arrived.fetch_add(one, std::memory_order_acq_rel) + one;
+}
+
+bool Board::AreAllHere(std::uint64_t arrived) const {
+  return static_cast<std::uint32_t>(arrived) == static_cast<std::uint32_t>(count_);
+}
+
+std::uint32_t Board::TakeVerdict(std::uint32_t epoch, std::uint64_t arrived) {
+  shared_->arrived.store(
+      0, std::memory_order_relaxed);  // ordered before the next arrivals by the epoch's release
+  const bool all_barriers = (arrived & (kOneWithNews - kOneProposal)) == 0;
+  return all_barriers ? 0 : Judge(epoch);
+}
+
 std::uint32_t Board::Judge(std::uint32_t epoch) const {
   const Proposal& first = slot(0)->proposals[epoch % 2];
   for (int i = 1; i < count_; ++i) {
@@ -158,52 +207,57 @@ std::uint32_t Board::Judge(std::uint32_t epoch) const {
   return 0;
 }
 
-void Board::Release(std::uint32_t epoch) {
-  // Sequentially consistent against `sleepers` in AwaitRelease: either we see the sleeper, or it
-  // sees the new epoch.
-  shared_->epoch.store(epoch + 1, std::memory_order_seq_cst);
-  if (shared_->sleepers.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&shared_->epoch);
+Board::Gate Board::released() const { return {&shared_->epoch, &shared_->sleepers}; }
+Board::Gate Board::gathered() const { return {&shared_->gathered, &shared_->speaker_sleeps}; }
+
+void Board::Open(const Gate& gate, std::uint32_t epoch) {
+  // Sequentially consistent against the sleepers in Sleep: either we see the sleeper, or it sees
+  // the gate open.
+  gate.opened->store(epoch + 1, std::memory_order_seq_cst);
+  if (gate.sleepers->load(std::memory_order_seq_cst) != 0) FutexWakeAll(gate.opened);
 }
 
-bool Board::IsReleased(std::uint32_t epoch) const {
-  return shared_->epoch.load(std::memory_order_acquire) != epoch;
+bool Board::IsOpen(const Gate& gate, std::uint32_t epoch) {
+  return gate.opened->load(std::memory_order_acquire) == epoch + 1;
 }
 
-Status Board::AwaitRelease(std::uint32_t epoch, WaitWatch* watch) {
+Status Board::Await(const Gate& gate, std::uint32_t epoch, WaitWatch* watch) {
   Waiter waiter(may_spin_);
-  while (!IsReleased(epoch)) {
+  while (!IsOpen(gate, epoch)) {
     if (waiter.phase() == Waiter::Phase::kSpin) {
+      if (beside_) beside_();
       waiter.Pause();
       continue;
     }
     FaultPoint("board: before the look for a loss");
     if (FirstLost() >= 0) {
-      // Lost after it had come, perhaps: then the epoch moved before the mark was made, and is seen
-      // now.
-      return IsReleased(epoch) ? Status() : LostStatus();
+      // Lost after it had come, perhaps: then the gate opened before the mark was made, and is seen
+      // open now.
+      return IsOpen(gate, epoch) ? Status() : LostStatus();
     }
     if (waiter.phase() == Waiter::Phase::kYield) {
+      if (beside_) beside_();
       waiter.Pause();
     } else {
-      MORI_RETURN_IF_ERROR(Sleep(epoch, watch));
+      MORI_RETURN_IF_ERROR(Sleep(gate, epoch, watch));
     }
   }
   return Status();
 }
 
-Status Board::Sleep(std::uint32_t epoch, WaitWatch* watch) {
+Status Board::Sleep(const Gate& gate, std::uint32_t epoch, WaitWatch* watch) {
   // Release: whoever finds that this PE came here finds what it had written, too.
   slot(index_)->sleeps_for.store(epoch + 1, std::memory_order_release);
   if (watch != nullptr) {
     const Status ended = watch->Look();
-    if (!ended.ok()) return IsReleased(epoch) ? Status() : ended;
+    if (!ended.ok()) return IsOpen(gate, epoch) ? Status() : ended;
   }
-  shared_->sleepers.fetch_add(1, std::memory_order_seq_cst);
-  if (shared_->epoch.load(std::memory_order_seq_cst) == epoch) {
+  gate.sleepers->fetch_add(1, std::memory_order_seq_cst);
+  if (const std::uint32_t seen = gate.opened->load(std::memory_order_seq_cst); seen != epoch + 1) {
     FaultPoint("board: asleep");
-    FutexWait(&shared_->epoch, epoch, longest_sleep_);
+    FutexWait(gate.opened, seen, longest_sleep_);
   }
-  shared_->sleepers.fetch_sub(1, std::memory_order_relaxed);
+  gate.sleepers->fetch_sub(1, std::memory_order_relaxed);
   return Status();
 }
 
@@ -241,6 +295,7 @@ void Board::MarkLost(int pe, std::string_view reason) {
                                                 std::memory_order_acq_rel);
   }
   FutexWakeAll(&shared_->epoch);
+  FutexWakeAll(&shared_->gathered);
 }
 
 int Board::FirstLost() const {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,6 +35,12 @@ struct Proposal {
   bool operator==(const Proposal&) const = default;
 };
 
+/// What the PEs of a node propose, as one.
+struct Joint {
+  bool is_same = true;  ///< all propose the same
+  bool has_news = false;
+};
+
 /// One PE's view of its node's board. The collective calls come from one thread of the PE at a
 /// time.
 class Board {
@@ -49,7 +56,7 @@ class Board {
   };
 
   /// Made by index 0, mapped by all. Collective over the node.
-  /// @param may_spin  whether a waiting thread may: there is a CPU for every PE of the node
+  /// @param may_spin  whether a waiting thread may: there is a CPU for every PE of the machine
   static Result<std::unique_ptr<Board>> Create(DeviceRuntime* runtime, FdExchange* exchange,
                                                int index, int count, bool may_spin,
                                                const Deadline& deadline);
@@ -68,6 +75,19 @@ class Board {
   /// otherwise, with `dispute` saying whether all proposed the same.
   Status Agree(const Proposal& proposal, std::optional<Dispute>* dispute, bool* news = nullptr,
                WaitWatch* watch = nullptr);
+
+  /// The same for a node among several, whose index 0 speaks for it. For that one it returns once
+  /// all PEs of the node have come, with what they propose as one; it asks the other nodes, and
+  /// then calls `Announce()`. For the others it returns with what was announced. Not on the same
+  /// board as `Agree()`.
+  /// @param joint  `has_news` says on entry whether this PE has
+  /// @return as `Agree()`
+  Status Join(const Proposal& proposal, Joint* joint, WaitWatch* watch = nullptr);
+  /// Of index 0, once after each `Join()` that went well.
+  void Announce(const Joint& joint);
+
+  /// Called beside each look of a wait that does not sleep. Before the first wait.
+  void set_beside(std::function<void()> call) { beside_ = std::move(call); }
 
   /// Agreement on a barrier, on the fast path.
   Status Barrier(std::optional<Dispute>* dispute) { return Agree(Proposal{}, dispute); }
@@ -95,6 +115,7 @@ class Board {
 
  private:
   struct Shared;
+  struct Gate;
   struct Slot;
   struct Note;
 
@@ -103,11 +124,18 @@ class Board {
   Slot* slot(int index) const;
   Note* note(int index) const;
   void TellReason(int pe, std::string_view reason);
-  void Release(std::uint32_t epoch);
+  /// Puts down what this PE proposes. @return all that has arrived, with it
+  std::uint64_t Arrive(std::uint32_t epoch, const Proposal& proposal, bool has_news);
+  bool AreAllHere(std::uint64_t arrived) const;
+  /// What they propose, by the last to arrive, who makes room for the next.
+  std::uint32_t TakeVerdict(std::uint32_t epoch, std::uint64_t arrived);
   std::uint32_t Judge(std::uint32_t epoch) const;
-  bool IsReleased(std::uint32_t epoch) const;
-  Status AwaitRelease(std::uint32_t epoch, WaitWatch* watch);
-  Status Sleep(std::uint32_t epoch, WaitWatch* watch);
+  Gate released() const;  ///< that ends a meeting
+  Gate gathered() const;  ///< of index 0, by the last to come
+  static void Open(const Gate& gate, std::uint32_t epoch);
+  static bool IsOpen(const Gate& gate, std::uint32_t epoch);
+  Status Await(const Gate& gate, std::uint32_t epoch, WaitWatch* watch);
+  Status Sleep(const Gate& gate, std::uint32_t epoch, WaitWatch* watch);
   Status LostStatus() const;
 
   std::shared_ptr<AddressRange> range_;
@@ -117,6 +145,7 @@ class Board {
   bool may_spin_;
   /// Should a wake-up go missing with its sender, a sleeping PE looks at the mark of losses anyway.
   std::chrono::nanoseconds longest_sleep_ = std::chrono::milliseconds(100);
+  std::function<void()> beside_;
   std::uint32_t epoch_ = 0;
   bool slot_is_barrier_[2] = {true, true};  ///< what our slot holds, by parity of the epoch
   std::mutex marking_;                      ///< of the threads of this PE that tell a loss

@@ -159,6 +159,36 @@ TEST(Board, WhatWasWrittenBeforeIsSeenAfter) {
   });
 }
 
+TEST(Board, IndexZeroSpeaksForItsNode) {
+  constexpr int kCount = 4;
+  const auto boards = MakeBoardsOfOneMapping(kCount);
+  std::vector<int> came(kCount);  // plain memory: only the board orders it
+  int announced = 0;
+  InThreads(kCount, [&](int index) {
+    Board* board = boards[static_cast<std::size_t>(index)].get();
+    for (int round = 1; round <= 2000; ++round) {
+      came[static_cast<std::size_t>(index)] = round;
+      const bool differs = round % 3 == 0, has_news = round % 4 == 0;
+      // What the others of the node say, and what comes back from other nodes.
+      Joint joint{true, has_news && index == round % kCount};
+      const Proposal mine{Call::kMalloc, differs && index == 2 ? 2u : 1u, 1, 0};
+      ASSERT_TRUE(board->Join(mine, &joint).ok());
+      if (index == 0) {
+        for (const int each : came) ASSERT_EQ(each, round);
+        ASSERT_EQ(joint.is_same, !differs);
+        ASSERT_EQ(joint.has_news, has_news);
+        announced = round;
+        joint = {round % 5 != 0, round % 7 == 0};
+        board->Announce(joint);
+      }
+      ASSERT_EQ(announced, round);
+      ASSERT_EQ(joint.is_same, round % 5 != 0);
+      ASSERT_EQ(joint.has_news, round % 7 == 0);
+      // Read by all before index 0 writes the next one: it waits for all.
+    }
+  });
+}
+
 TEST(Board, ALostPeEndsTheWaitOfAll) {
   const auto boards = MakeBoards(3);
   std::thread loss([&] {
@@ -291,12 +321,13 @@ char StateOf(pid_t thread) {
 /// A PE that sleeps until it is woken, in a thread of its own: nobody wakes it by the clock.
 class Sleeper {
  public:
-  explicit Sleeper(Board* board, WaitWatch* watch = nullptr) {
+  explicit Sleeper(Board* board, bool joins = false) {
     board->set_longest_sleep(std::chrono::minutes(1));
     thread_ = std::thread([=, this] {
       thread_id_ = ::gettid();
       Dispute dispute;
-      status_ = board->Agree(Proposal{}, &dispute, nullptr, watch);
+      Joint joint;
+      status_ = joins ? board->Join(Proposal{}, &joint) : board->Agree(Proposal{}, &dispute);
       is_done_ = true;
     });
   }
@@ -350,6 +381,39 @@ TEST_F(BoardWakes, ALossWakesThem) {
   boards_[1]->MarkLost(1);
   ASSERT_TRUE(sleeper.Returns());
   EXPECT_EQ(sleeper.status().code(), ErrorCode::kPeerLost);
+}
+
+TEST_F(BoardWakes, TheLastToComeWakesWhoSpeaksForAll) {
+  const Sleeper speaker(boards_[0].get(), /*joins=*/true);
+  AwaitSleepOf(speaker);
+  falls_asleep = false;
+  const Sleeper other(boards_[1].get(), /*joins=*/true);
+  ASSERT_TRUE(speaker.Returns());
+  AwaitSleepOf(other);
+  boards_[0]->Announce({});
+  ASSERT_TRUE(other.Returns());
+  EXPECT_TRUE(speaker.status().ok() && other.status().ok());
+}
+
+TEST_F(BoardWakes, ALossWakesWhoSpeaksForAll) {
+  const Sleeper speaker(boards_[0].get(), /*joins=*/true);
+  AwaitSleepOf(speaker);
+  boards_[1]->MarkLost(1);
+  ASSERT_TRUE(speaker.Returns());
+  EXPECT_EQ(speaker.status().code(), ErrorCode::kPeerLost);
+}
+
+TEST(Board, AWaitThatDoesNotSleepCallsWhatIsBesideIt) {
+  const auto boards = MakeBoardsOfOneMapping(2);
+  std::atomic<int> calls{0};
+  boards[0]->set_beside([&] { ++calls; });
+  InThreads(2, [&](int index) {
+    if (index == 1) {
+      EXPECT_TRUE(testing::Eventually([&] { return calls > 0; }));
+    }
+    Dispute dispute;
+    EXPECT_TRUE(boards[static_cast<std::size_t>(index)]->Barrier(&dispute).ok());
+  });
 }
 
 TEST_F(BoardWakes, WhoHasNotComeIsMissingToWhoSleeps) {
