@@ -84,6 +84,13 @@ Status CheckSettings(const std::vector<std::vector<Setting>>& settings) {
   return Status();
 }
 
+bool ShareAMachine(const PeInfo& a, const PeInfo& b) {
+  const auto boot = [](const PeInfo& info) {
+    return info.machine.substr(0, info.machine.find(' '));
+  };
+  return !boot(a).empty() && boot(a) == boot(b);
+}
+
 Status CheckNodes(const std::vector<PeInfo>& pes) {
   std::map<std::string_view, const PeInfo*> known;  // of a node, one whose machine is known
   for (const PeInfo& pe : pes) {

@@ -43,6 +43,8 @@ struct PeInfo {
   SettingsDigest settings{};
 };
 
+/// Whether two PEs run under one boot of an operating system, whatever their nodes.
+bool ShareAMachine(const PeInfo& a, const PeInfo& b);
 /// Whether PEs of one node are on one machine. @return kMismatch with the first two that are not
 Status CheckNodes(const std::vector<PeInfo>& pes);
 

@@ -96,6 +96,18 @@ TEST(Nodes, PesOfOneNodeAreOnOneMachine) {
             "namespaces, as separate containers are: give them different values of MORI_NODE_ID");
 }
 
+TEST(Nodes, OneBootOfASystemIsOneMachine) {
+  PeInfo a = Sample(0), b = Sample(1);
+  b.node_id = "other";
+  EXPECT_TRUE(ShareAMachine(a, b));
+  b.machine = "boot net:[2]";  // a container
+  EXPECT_TRUE(ShareAMachine(a, b));
+  b.machine = "boot2 net:[1]";
+  EXPECT_FALSE(ShareAMachine(a, b));
+  a.machine = b.machine = "";  // not known
+  EXPECT_FALSE(ShareAMachine(a, b));
+}
+
 TEST(Settings, WhatWasChosenCountsNotHowItCameAbout) {
   Config asked, chosen;
   asked.heap_bytes = chosen.heap_bytes = std::uint64_t{1} << 20;
