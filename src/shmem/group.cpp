@@ -120,8 +120,10 @@ Status Group::Meet(const Proposal& proposal, const char* call, bool* news, const
   const Status met = parts_.topology->n_nodes() == 1
                          ? MeetOnNode(proposal, call, news, budget)
                          : MeetAcrossNodes(proposal, call, news, budget);
-  // Who gives up is lost to those that come later, and wait for it.
-  if (met.code() == ErrorCode::kTimeout) parts_.bootstrap->Abort(met);
+  // Who gives up is lost to those that come later, and wait for it. Of a loss they hear anyway.
+  const bool is_known =
+      met.ok() || met.code() == ErrorCode::kMismatch || met.code() == ErrorCode::kPeerLost;
+  if (!is_known) parts_.bootstrap->Abort(met);
   return met;
 }
 
@@ -139,6 +141,29 @@ Status Group::MeetOnNode(const Proposal& proposal, const char* call, bool* news,
 
 Status Group::MeetAcrossNodes(const Proposal& proposal, const char* call, bool* news,
                               const Budget& budget) {
+  CallWatch watch(*parts_.peers, call, budget.time, budget.variable);
+  if (leaders_ == nullptr) return Compare(proposal, call, news, &watch);
+  Joint joint{true, news != nullptr && *news};
+  const Status ended = MeetOverNetwork(proposal, &joint, &watch);
+  if (!ended.ok()) return WhyEnded(ended);
+  // Nobody leaves the network before all have heard what was told them: after a finalize they meet
+  // once more, another way.
+  const bool is_last = proposal.call == Proposal::Call::kFinalize;
+  if (!joint.is_same || is_last) return Compare(proposal, call, news, &watch);
+  if (news != nullptr) *news = joint.has_news;
+  return Status();
+}
+
+Status Group::MeetOverNetwork(const Proposal& proposal, Joint* joint, WaitWatch* watch) {
+  const Bootstrap::Elsewhere came(parts_.bootstrap);
+  MORI_RETURN_IF_ERROR(parts_.board->Join(proposal, joint, watch));
+  if (parts_.topology->IndexOf(parts_.pe) != 0) return Status();
+  MORI_RETURN_IF_ERROR(leaders_->Meet(proposal, joint, watch));
+  parts_.board->Announce(*joint);
+  return Status();
+}
+
+Status Group::Compare(const Proposal& proposal, const char* call, bool* news, WaitWatch* watch) {
   const int n_pes = parts_.topology->n_pes();
   const Opinion mine{{parts_.pe, proposal}, std::nullopt, news != nullptr && *news};
   const auto merge = [n_pes](ByteView a, ByteView b) {
@@ -146,11 +171,10 @@ Status Group::MeetAcrossNodes(const Proposal& proposal, const char* call, bool* 
     const auto other = Decode(b, n_pes);
     return one && other ? Encode(MergeOpinions(*one, *other)) : Bytes();
   };
-  CallWatch watch(*parts_.peers, call, budget.time, budget.variable);
   // The messages order what PEs on one node did by load and store, too; they say so to nobody but
   // the kernels of the hosts.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const auto combined = parts_.bootstrap->Combine(Encode(mine), merge, WaitLimit(&watch));
+  const auto combined = parts_.bootstrap->Combine(Encode(mine), merge, WaitLimit(watch));
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!combined.ok()) return WhyEnded(combined.status());
   const auto all = Decode(*combined, n_pes);

@@ -9,6 +9,7 @@
 
 #include "bootstrap/bootstrap.hpp"
 #include "node/board.hpp"
+#include "shmem/leaders.hpp"
 #include "shmem/peer_watch.hpp"
 #include "topology/topology.hpp"
 
@@ -20,8 +21,9 @@ struct Budget {
   const char* variable = "MORI_SHMEM_TIMEOUT";
 };
 
-/// All PEs of the world: over the board within a node, over the bootstrap between nodes. The calls
-/// are collective, and come from one thread of the PE at a time.
+/// All PEs of the world: over the board within a node, over the network between leaders of nodes,
+/// over the bootstrap until there is a network, and where PEs differ. The calls are collective, and
+/// come from one thread of the PE at a time.
 class Group {
  public:
   /// All are borrowed, and outlive the group.
@@ -35,6 +37,9 @@ class Group {
     std::chrono::milliseconds exchange_budget;  ///< of an exchange of messages
   };
   explicit Group(const Parts& parts) : parts_(parts) {}
+
+  /// From now on nodes meet over the network. On all PEs between the same two calls. Borrowed.
+  void MeetOverNetwork(Leaders* leaders) { leaders_ = leaders; }
 
   /// Returns once all PEs have come with the same proposal. What each did before is visible to all
   /// after, as far as load and store reach.
@@ -54,10 +59,14 @@ class Group {
   Status MeetOnNode(const Proposal& proposal, const char* call, bool* news, const Budget& budget);
   Status MeetAcrossNodes(const Proposal& proposal, const char* call, bool* news,
                          const Budget& budget);
+  Status MeetOverNetwork(const Proposal& proposal, Joint* joint, WaitWatch* watch);
+  /// By messages of the bootstrap, which find out who differs.
+  Status Compare(const Proposal& proposal, const char* call, bool* news, WaitWatch* watch);
   /// Why a meeting ended with `ended`: who is lost and who had not come.
   Status WhyEnded(const Status& ended) const;
 
   const Parts parts_;
+  Leaders* leaders_ = nullptr;  ///< null while there is no network
 };
 
 /// "PE 0 made barrier_all(), PE 3 made a free of null".

@@ -105,6 +105,7 @@ class World {
   Status ExchangeInfo(const FdListener::Token& token, const Deadline& deadline);
   Status ShareNode(FdListener listener, const Deadline& deadline);
   Status OpenNetwork(const Deadline& deadline);
+  Status ConnectNetwork(const Deadline& deadline);
   Status ShareMemory(const Deadline& deadline);
   void Publish();
   /// Meets all PEs in `call`, which must all propose the same.
@@ -156,6 +157,7 @@ class World {
   std::unique_ptr<Transport> p2p_;
   std::unique_ptr<DeviceAccess> device_access_;  ///< null without a network to a device
   std::unique_ptr<RemoteTransport> network_;
+  std::unique_ptr<Leaders> leaders_;  ///< where nodes meet over the network
   std::unique_ptr<Heap> heap_;
   std::optional<SymmetricMemory> memory_;
   std::unique_ptr<DeviceState> device_state_;  ///< null for the host, which has no kernels

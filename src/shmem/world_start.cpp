@@ -127,10 +127,12 @@ Status World::ShareNode(FdListener listener, const Deadline& deadline) {
                         FdExchange::Connect(bootstrap_.get(), index, count, std::move(listener),
                                             pes_[first].token, deadline));
   FaultPoint("init: descriptors connected");
+  // Nodes of one machine share its CPUs.
+  const PeInfo& mine = pes_[static_cast<std::size_t>(rank_)];
   std::vector<CpuMask> cpus;
-  for (const int pe : node_pes) {
-    const ByteView mask = pes_[static_cast<std::size_t>(pe)].cpus;
-    cpus.emplace_back(mask.begin(), mask.end());
+  for (const PeInfo& info : pes_) {
+    if (topology_.AreTogether(info.pe, rank_) || ShareAMachine(info, mine))
+      cpus.emplace_back(info.cpus.begin(), info.cpus.end());
   }
   MORI_ASSIGN_OR_RETURN(board_, Board::Create(host_runtime_.get(), fd_exchange_.get(), index, count,
                                               EachHasACpu(cpus), deadline));
@@ -160,18 +162,48 @@ Status World::OpenNetwork(const Deadline& deadline) {
   parts.on_loss = [this](int pe, const std::string& why) { bootstrap_->Accuse(pe, why); };
   parts.keeps_waiting = [this](std::chrono::milliseconds so_far) { return KeepsWaiting(so_far); };
   auto opened = MakeRemoteTransport(config_, std::move(parts));
-  MORI_RETURN_IF_ERROR(group_->AgreeOnOutcome(opened.status()));
-  network_ = std::move(*opened);
+  Status ready = opened.status();
+  if (ready.ok()) {
+    network_ = std::move(*opened);
+    // Over memory of the CPU, whatever heaps are made of.
+    auto leaders = Leaders::Create({network_.get(), &topology_, board_.get(), rank_});
+    ready = leaders.status();
+    if (ready.ok()) leaders_ = std::move(*leaders);
+  }
+  MORI_RETURN_IF_ERROR(group_->AgreeOnOutcome(ready));
   if (!runtime_->IsHostMemory()) {
     device_access_ = std::make_unique<DeviceAccess>(runtime_.get());
     network_ = MakeStagedTransport(std::move(network_), runtime_.get(), device_access_.get());
   }
-  MORI_ASSIGN_OR_RETURN(auto addresses, bootstrap_->AllGather(network_->Address(), deadline));
-  for (int pe = 0; pe < size_; ++pe) {
-    if (!IsRemote(pe)) addresses[static_cast<std::size_t>(pe)].clear();
-  }
   LogDebug("init: network: {}", network_->Describe());
-  return group_->AgreeOnOutcome(network_->Connect(addresses, deadline));
+  board_->set_beside([this] { network_->channel().Progress(); });
+  MORI_RETURN_IF_ERROR(ConnectNetwork(deadline));
+  group_->MeetOverNetwork(leaders_.get());
+  return Status();
+}
+
+Status World::ConnectNetwork(const Deadline& deadline) {
+  const RemotePlace mine = leaders_->place();
+  const Bytes message =
+      ByteWriter().Block(network_->Address()).Int(mine.address).Int(mine.key).Take();
+  MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(message, deadline));
+  std::vector<Bytes> addresses(messages.size());
+  std::vector<RemotePlace> places(messages.size());
+  Status connected;
+  for (std::size_t pe = 0; pe < messages.size(); ++pe) {
+    ByteReader reader(messages[pe]);
+    const ByteView address = reader.Block();
+    places[pe].address = reader.Int<std::uint64_t>();
+    places[pe].key = reader.Int<std::uint64_t>();
+    if (!reader.AtEnd()) {
+      connected = Error(ErrorCode::kInternal, "PE {} sent no address of the network: {} bytes", pe,
+                        messages[pe].size());
+    }
+    if (IsRemote(static_cast<int>(pe))) addresses[pe].assign(address.begin(), address.end());
+  }
+  leaders_->SetPlaces(places);
+  if (connected.ok()) connected = network_->Connect(addresses, deadline);
+  return group_->AgreeOnOutcome(connected);
 }
 
 Status World::ShareMemory(const Deadline& deadline) {

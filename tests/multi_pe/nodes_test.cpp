@@ -142,6 +142,41 @@ TEST_P(Nodes, ASourceIsFreeAfterAQuiet) {
   });
 }
 
+/// Without a quiet of the program: that of the barrier is what completes them.
+TEST_P(Nodes, WhatIsPutBeforeABarrierIsThereAfterIt) {
+  RunAll([](const Pe& pe) {
+    constexpr std::size_t kWords = 100'000;  // more than a message, and than is sent at once
+    auto* words = Allocate<std::uint64_t>(kWords);
+    auto* small = Allocate<std::uint64_t>(16);
+    std::vector<std::uint64_t> mine(kWords);
+    for (std::uint64_t round = 1; round <= 10; ++round) {
+      std::fill(mine.begin(), mine.end(), round);
+      PE_CHECK_EQ(ShmemPutMemNbi(words, mine.data(), kWords * 8, Right(pe)), 0);
+      for (int to = 0; to < pe.size; ++to)
+        PE_CHECK_EQ(ShmemPutMemNbi(&small[pe.rank], mine.data(), 8, to), 0);
+      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      PE_CHECK(std::all_of(words, words + kWords, [&](auto word) { return word == round; }));
+      for (int from = 0; from < pe.size; ++from) PE_CHECK_EQ(small[from], round);
+      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    }
+  });
+}
+
+TEST_P(Nodes, CollectiveCallsInARowStayInStep) {
+  RunAll([](const Pe& pe) {
+    auto* sum = Allocate<std::uint64_t>(1);
+    *sum = 0;
+    PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    for (std::uint64_t round = 1; round <= 100; ++round) {
+      auto* block = Allocate<std::uint64_t>(round);
+      ShmemAtomicAdd(sum, std::uint64_t{1}, Right(pe));
+      PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      PE_CHECK_EQ(*sum, round);
+      PE_CHECK_EQ(ShmemFree(block), 0);
+    }
+  });
+}
+
 TEST_P(Nodes, ASignalComesBehindItsData) {
   RunAll([](const Pe& pe) {
     constexpr std::size_t kBytes = 40'000;
