@@ -1,12 +1,16 @@
 // barrier_all over any number of PEs, beside barriers of a few lines over one counter: one that
-// spins (with a CPU for every PE) and one that yields.
+// spins (with a CPU for every PE) and one that yields. On several nodes, beside half of a round
+// trip of a word between PE 0 and the first PE that it does not load from and store to.
 //
 //   mori run -n 16 barrier
+//   mori run -n 4 barrier --nodes       # each PE a node, on this machine
 #include <sched.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "common/pe.hpp"
@@ -19,6 +23,7 @@ using namespace mori::shmem;
 struct Options {
   int batches = 7;
   double batch_ms = 80;
+  bool nodes = false;
 };
 
 /// One counter and one epoch in PE 0's memory, a line each.
@@ -97,9 +102,46 @@ void Measure(const Pe& pe, const Options& options, const std::vector<const char*
   }
 }
 
+/// The first PE that PE 0 reaches over the network; 0 if there is none.
+int FirstRemote(const Pe& pe) {
+  const Symmetric<std::uint64_t> word(pe, 1);
+  const auto address = reinterpret_cast<std::uintptr_t>(word.data());
+  int remote = 0;
+  for (int other = pe.size() - 1; other > 0; --other) {
+    if (ShmemPtrP2p(address, pe.rank(), other) == 0) remote = other;
+  }
+  return static_cast<int>(pe.FromFirst(remote));
+}
+
+/// A word goes back and forth between PE 0 and PE `other`, one way a call. The rest look on.
+class RoundTrip {
+ public:
+  RoundTrip(const Pe& pe, int other) : word_(pe, 1), rank_(pe.rank()), other_(other) {}
+  void operator()() {
+    if (rank_ != 0 && rank_ != other_) return;
+    const bool is_sender = (++turn_ % 2 != 0) == (rank_ == 0);
+    const bool is_well = is_sender
+                             ? ShmemAtomicSet(word_.data(), turn_, rank_ == 0 ? other_ : 0) == 0
+                             : ShmemWaitUntil(word_.data(), Cmp::kGe, turn_) == 0;
+    Require(is_well, "a word did not go back and forth");
+  }
+
+ private:
+  Symmetric<std::uint64_t> word_;
+  int rank_;
+  int other_;
+  std::uint64_t turn_ = 0;
+};
+
 void Run(const Options& options) {
   const Pe pe;
   Verify(pe);
+  if (const int other = FirstRemote(pe); other != 0) {
+    RoundTrip round_trip(pe, other);
+    Measure(
+        pe, options, {"barrier", "one_way"}, [] { ShmemBarrierAll(); }, [&] { round_trip(); });
+    return;
+  }
   BareBarrier bare(pe);
   const auto ours = [] { ShmemBarrierAll(); };
   const auto yielding = [&] { bare.Wait([] { ::sched_yield(); }); };
@@ -120,6 +162,12 @@ int main(int argc, char** argv) {
   mori::bench::Options options;
   app.add_option("--batches", options.batches, "Batches per figure")->check(CLI::PositiveNumber);
   app.add_option("--batch-ms", options.batch_ms, "Length of a batch")->check(CLI::PositiveNumber);
+  app.add_flag("--nodes", options.nodes, "Each PE is a node of its own");
   CLI11_PARSE(app, argc, argv);
+  if (options.nodes) {
+    const char* rank = std::getenv("MORI_RANK");
+    const std::string node = std::string("node ") + (rank == nullptr ? "0" : rank);
+    ::setenv("MORI_NODE_ID", node.c_str(), 1);
+  }
   mori::bench::Run(options);
 }
