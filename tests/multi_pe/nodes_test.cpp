@@ -532,6 +532,7 @@ void MeetOnNodesOfTheirOwn(const Pe& pe, const std::vector<int>& distances) {
     PE_CHECK_EQ(ShmemG(&words[pe.rank], (pe.rank + distance) % pe.size),
                 static_cast<std::uint64_t>(100 + pe.rank));
   }
+  PE_CHECK_EQ(ShmemBarrierAll(), 0);             // PE 0 has looked at the word that now changes
   PE_CHECK_EQ(ShmemAtomicInc(&words[0], 0), 0);  // all of them at one
   PE_CHECK_EQ(ShmemBarrierAll(), 0);
   if (pe.rank == 0) PE_CHECK_EQ(words[0] - (distances[0] == 0 ? 100 : 0), size);
