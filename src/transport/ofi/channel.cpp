@@ -759,7 +759,7 @@ void OfiChannel::CarryOut(Peer& peer, const Record& record, const Regions::Use& 
     case RecordKind::kTell: {
       const Regions::Found at = use.Find(header.key, header.address, header.bytes);
       // Of a world that this PE has left: its words are gone, and nobody waits for an answer.
-      if (at.memory == nullptr || !IsAtomic(AtomicOp::kSet, sizeof(std::uint64_t), at.memory))
+      if (at.memory == nullptr || !IsWordAtomic(AtomicOp::kSet, sizeof(std::uint64_t), at.memory))
         return;
       const Status told = at.WriteWords(record.data, header.bytes);
       if (!told.ok()) LogDebug("network: words of PE {}: {}", peer.pe, told.message());
