@@ -160,6 +160,7 @@ TEST_P(CudaHostNodes, PutsAndGetsOfKernelsBringEverySize) {
         device::ShmemPutMem(to, mine, bytes, Right(pe));
         device::ShmemBarrierAll();
         device::ShmemGetMem(got, mine, bytes, Left(pe));
+        fake_cuda::SeeCopies();
       });
       for (std::size_t i = 0; i < bytes; ++i) {
         PE_CHECK_EQ(to[i], byte_of(Left(pe), i));
@@ -173,6 +174,7 @@ TEST_P(CudaHostNodes, PutsAndGetsOfKernelsBringEverySize) {
         device::ShmemGetMemNbi(got, mine, bytes, Right(pe));
         device::ShmemQuiet();
         device::ShmemBarrierAll();
+        fake_cuda::SeeCopies();
       });
       for (std::size_t i = 0; i < bytes; ++i) {
         PE_CHECK_EQ(to[i], byte_of(Right(pe), i));
@@ -297,18 +299,22 @@ TEST_P(CudaHostNodes, CollectivesOfKernels) {
     u64* dest = Words(kEach * n_pes);
     node.Launch([&] {
       const auto begin = [&] {
+        device::ShmemSyncAll();  // all have looked at what came before
         std::iota(source, source + kEach * n_pes, Mark(pe.rank, 0));
         device::ShmemBarrierAll();
       };
       begin();
       device::ShmemBroadcastMem(dest, source, 8 * kEach, 1);
+      fake_cuda::SeeCopies();
       for (u64 i = 0; i < kEach; ++i) PE_CHECK_EQ(dest[i], Mark(1, i));
       begin();
       device::ShmemFCollectMem(dest, source, 8 * kEach);
+      fake_cuda::SeeCopies();
       for (u64 i = 0; i < kEach * n_pes; ++i)
         PE_CHECK_EQ(dest[i], Mark(static_cast<int>(i / kEach), i % kEach));
       begin();
       device::ShmemAllToAllMem(dest, source, 8 * kEach);
+      fake_cuda::SeeCopies();
       for (u64 i = 0; i < kEach * n_pes; ++i) {
         PE_CHECK_EQ(dest[i], Mark(static_cast<int>(i / kEach),
                                   i % kEach + kEach * static_cast<u64>(pe.rank)));
@@ -317,9 +323,11 @@ TEST_P(CudaHostNodes, CollectivesOfKernels) {
       u64 all = 0;
       for (int from = 0; from < pe.size; ++from) all += Mark(from, 0);
       device::ShmemSumReduce(dest, source, kEach);
+      fake_cuda::SeeCopies();
       for (u64 i = 0; i < kEach; ++i) PE_CHECK_EQ(dest[i], all + n_pes * i);
       begin();
       device::ShmemMaxReduce(source, source, kEach);  // in place
+      fake_cuda::SeeCopies();
       for (u64 i = 0; i < kEach; ++i) PE_CHECK_EQ(source[i], Mark(pe.size - 1, i));
     });
   });
@@ -395,6 +403,7 @@ TEST_P(CudaHostNodes, TheHeapGrowsWhileTheRingIsInUse) {
     node.Launch([&] {
       device::ShmemP(late + 499'999, Mark(pe.rank, 0), Right(pe));
       device::ShmemBarrierAll();
+      fake_cuda::SeeCopies();
       PE_CHECK_EQ(late[499'999], Mark(Left(pe), 0));
     });
   });
@@ -413,12 +422,15 @@ class NodeStreamPe final : public testing::StreamPe {
     return locals_.emplace_back((bytes + 7) / 8).data();
   }
   void Copy(void* to, const void* from, std::size_t bytes) override {
+    fake_cuda::SeeCopies();
     std::memcpy(to, from, bytes);
   }
   void Fill(std::uint64_t* words, std::uint64_t count, std::uint64_t value) override {
+    fake_cuda::SeeCopies();
     std::iota(words, words + count, value);
   }
   void Check(const std::uint64_t* words, std::uint64_t count, std::uint64_t value) override {
+    fake_cuda::SeeCopies();
     for (std::uint64_t i = 0; i < count; ++i) PE_CHECK_EQ(words[i], value + i);
   }
   void End() override {}  // whoever made the PE's world

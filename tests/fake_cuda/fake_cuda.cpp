@@ -247,6 +247,7 @@ bool EndCapture(void* stream) {
   return !is_spoilt;
 }
 void FailPushes(bool fail) { state().pushes_fail = fail; }
+void SeeCopies() { const std::lock_guard lock(state().mutex); }
 void SetKernels(Kernels kernels) { state().kernels = std::move(kernels); }
 void SetFault(int code) { state().fault = code; }
 std::vector<std::string> Launches() {

@@ -44,6 +44,10 @@ using Kernels = std::function<void(
 /// Before the first launch.
 void SetKernels(Kernels kernels);
 
+/// What was copied so far happens before what the calling thread does next: for the thread
+/// sanitizer, which does not see how PEs of other processes order the two.
+void SeeCopies();
+
 /// Each call of `cuCtxPushCurrent` fails from now on, in a thread without a current context.
 void FailPushes(bool fail);
 /// Streams, events and kernels answer with this `CUresult` from now on, as after a fault.
