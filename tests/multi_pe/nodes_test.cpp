@@ -142,21 +142,19 @@ TEST_P(Nodes, ASourceIsFreeAfterAQuiet) {
   });
 }
 
-/// Without a quiet of the program: that of the barrier is what completes them.
+/// Without a quiet of the program: that of the barrier is what completes them. Where a node has
+/// several PEs, the words of a barrier come from another PE than some of the data, and overtake it.
 TEST_P(Nodes, WhatIsPutBeforeABarrierIsThereAfterIt) {
   RunAll([](const Pe& pe) {
-    constexpr std::size_t kWords = 100'000;  // more than a message, and than is sent at once
+    constexpr std::size_t kWords = 3'000'000;  // more than sockets hold
     auto* words = Allocate<std::uint64_t>(kWords);
-    auto* small = Allocate<std::uint64_t>(16);
     std::vector<std::uint64_t> mine(kWords);
-    for (std::uint64_t round = 1; round <= 10; ++round) {
+    for (std::uint64_t round = 1; round <= 3; ++round) {
       std::fill(mine.begin(), mine.end(), round);
       PE_CHECK_EQ(ShmemPutMemNbi(words, mine.data(), kWords * 8, Right(pe)), 0);
-      for (int to = 0; to < pe.size; ++to)
-        PE_CHECK_EQ(ShmemPutMemNbi(&small[pe.rank], mine.data(), 8, to), 0);
       PE_CHECK_EQ(ShmemBarrierAll(), 0);
+      PE_CHECK_EQ(words[kWords - 1], round);  // before the look at others, which takes its time
       PE_CHECK(std::all_of(words, words + kWords, [&](auto word) { return word == round; }));
-      for (int from = 0; from < pe.size; ++from) PE_CHECK_EQ(small[from], round);
       PE_CHECK_EQ(ShmemBarrierAll(), 0);
     }
   });
