@@ -66,6 +66,18 @@ def test_quiet_completes_stores_before_later_loads(tmp_path: pathlib.Path) -> No
 
 
 @pytest.mark.timeout(900)
+def test_a_quiet_on_a_stream_completes_stores_before_later_loads(tmp_path: pathlib.Path) -> None:
+    fence = "std::atomic_thread_fence(std::memory_order_seq_cst);"
+    sources = ["src/shmem/host_streams.cpp", "src/base/element_copy.cpp", "src/base/status.cpp"]
+    right, broken = (
+        build(tree_with(tmp_path, change), "quiet_on_stream.cpp", ["-O2"], sources)
+        for change in (None, ("src/shmem/host_streams.cpp", fence, ""))
+    )
+    assert run(right) == 0
+    assert any(run(broken) == 1 for _ in range(20))
+
+
+@pytest.mark.timeout(900)
 def test_who_sees_the_word_sees_the_data(tmp_path: pathlib.Path) -> None:
     writers = ["signal-set", "signal-add", "atomic-set", "atomic-add"]
     right = build(tree_with(tmp_path, None), "message.cpp", SANITIZE, [])
