@@ -489,6 +489,7 @@ def test_a_limit_of_file_size_is_an_error_of_the_output(
         )
     assert done.returncode != 0
     assert b"mori run: cannot write the output of PEs: File too large\n" in done.stderr
+    assert place.exists(), "the PE was not ended by SIGTERM first"
 
 
 def test_a_launcher_that_may_poll_no_longer_hears_its_pes(
