@@ -227,47 +227,30 @@ Result<std::optional<bool>> ReadOneNode(const EnvironmentReader& environment,
   return size == 1 ? std::optional(true) : std::nullopt;
 }
 
-/// Fields of /proc/<pid>/stat behind the name of the program, and that name.
-struct ProcessFacts {
-  std::string name;
-  pid_t parent = 0;
-  std::string start_time;  ///< tells it from later processes of the same id
-};
-
-std::optional<ProcessFacts> FactsOf(pid_t pid) {
+/// When a process started: tells it from later processes of the same id.
+std::optional<std::string> StartOf(pid_t pid) {
+  constexpr int kStartTime = 22;  // of the fields of /proc/<pid>/stat, the third is behind the name
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string line;
   if (!std::getline(file, line)) return std::nullopt;
-  const auto open = line.find('('), close = line.rfind(')');
-  if (open == std::string::npos || close == std::string::npos || close + 2 >= line.size())
-    return std::nullopt;
-  ProcessFacts facts;
-  facts.name = line.substr(open + 1, close - open - 1);
+  const auto close = line.rfind(')');
+  if (close == std::string::npos || close + 2 >= line.size()) return std::nullopt;
   std::istringstream fields(line.substr(close + 2));
   std::string field;
-  for (int index = 3; index <= 22 && fields >> field; ++index) {
-    if (index == 4) facts.parent = static_cast<pid_t>(std::strtol(field.c_str(), nullptr, 10));
-    if (index == 22) facts.start_time = field;
+  for (int index = 3; index <= kStartTime; ++index) {
+    if (!(fields >> field)) return std::nullopt;
   }
-  return facts;
+  return field;
 }
 
-/// The process that serves PMI to the ranks of this node, with its start; empty if it is not found.
-/// It made the pair of sockets of which PMI_FD is one, or it is one of Hydra's among our ancestors.
+/// The process that serves PMI to the ranks of this node, with its start: it made the pair of
+/// sockets of which PMI_FD is one. Empty if it is not known.
 std::string PmiServer(const EnvironmentReader& environment) {
-  if (IsSet(environment, kPmiSocket)) {
-    const std::optional<int> fd = NumberOf(environment(kPmiSocket));
-    const std::optional<pid_t> server = fd ? PeerProcess(*fd) : std::nullopt;
-    const auto facts = server ? FactsOf(*server) : std::nullopt;
-    if (facts) return fmt::format("{} {}", *server, facts->start_time);
-  }
-  for (pid_t pid = ::getppid(); pid > 1;) {
-    const auto facts = FactsOf(pid);
-    if (!facts) break;
-    if (facts->name.starts_with("hydra_")) return fmt::format("{} {}", pid, facts->start_time);
-    pid = facts->parent;
-  }
-  return "";
+  if (!IsSet(environment, kPmiSocket)) return "";
+  const std::optional<int> fd = NumberOf(environment(kPmiSocket));
+  const std::optional<pid_t> server = fd ? PeerProcess(*fd) : std::nullopt;
+  const auto start = server ? StartOf(*server) : std::nullopt;
+  return start ? fmt::format("{} {}", *server, *start) : "";
 }
 
 void NameJob(const EnvironmentReader& environment, const Launcher& launcher, LaunchedAs* launched) {
@@ -490,6 +473,7 @@ Result<Launch> FindLaunch() {
   // from rank 0.
   const std::string job = fmt::format("{}\nuser={}", launched->job, ::geteuid());
   if (launch.size > 1) MORI_RETURN_IF_ERROR(Claim(*launched, job));
+  const auto start = Deadline::Clock::now();
   const IdExchange exchange(fmt::format("{}\ncall={}", job, call), launch.rank, launch.size,
                             Deadline::After(Budget(config)), {.hint = HintAboutNodes(*launched)});
   std::optional<UniqueId> made;
@@ -502,6 +486,9 @@ Result<Launch> FindLaunch() {
   if (!id.ok() && made) RendezvousService::Instance().GiveUp(*made, id.status(), launch.size - 1);
   MORI_RETURN_IF_ERROR(id.status());
   launch.id = *id;
+  launch.waited =
+      std::min(Budget(config),
+               std::chrono::floor<std::chrono::milliseconds>(Deadline::Clock::now() - start));
   return launch;
 }
 

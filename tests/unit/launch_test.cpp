@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 
 #include "base/config.hpp"
 #include "base/variables.hpp"
+#include "support/forked.hpp"
 
 namespace mori::shmem {
 namespace {
@@ -480,6 +482,17 @@ TEST(ReadLaunch, AJobOverPmiIsNamedByTheProcessAtTheOtherEnd) {
   }
   // A descriptor that is none says nothing, and neither does the parent process.
   EXPECT_THAT(JobOverPmi(99'999), ::testing::EndsWith("server="));
+}
+
+TEST(ReadLaunch, NoProcessAmongTheAncestorsNamesAJob) {
+  const std::string failures = testing::RunForked(1, [](int) -> std::string {
+    ::prctl(PR_SET_NAME, "hydra_pmi_proxy");
+    return testing::RunForked(1, [](int) -> std::string {
+      const std::string job = JobOverPmi(99'999);
+      return job.ends_with("server=") ? "" : job;
+    });
+  });
+  EXPECT_EQ(failures, "");
 }
 
 TEST(LooksLikeARankOfMany, FindsARankWithItsSize) {
