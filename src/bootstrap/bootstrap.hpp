@@ -36,6 +36,7 @@ struct WaitLimit {
   WaitLimit(const Deadline& end) : deadline(end) {}  // NOLINT(google-explicit-constructor)
   WaitLimit(WaitWatch* looks_after)                  // NOLINT(google-explicit-constructor)
       : deadline(Deadline::Never()), watch(looks_after) {}
+  WaitLimit(const Deadline& end, WaitWatch* looks_after) : deadline(end), watch(looks_after) {}
 
   Deadline deadline;
   /// Asked by the waiting thread, without a lock, several times a second; what it returns ends the

@@ -20,6 +20,7 @@ struct BootstrapOptions {
   std::string node;  ///< equal for ranks of one node: one connection per node crosses the network
   std::vector<IpAddress> listen_addresses;  ///< where this rank's children may connect
   std::chrono::milliseconds budget{300'000};
+  std::chrono::milliseconds waited{};  ///< the part of it that is over before this begins
   std::chrono::seconds silence = kSilence;
   Status failure;  ///< why this rank cannot take part: told to all others, and returned
 };

@@ -5,6 +5,9 @@
 #include <algorithm>
 
 #include "base/fault_point.hpp"
+#include "base/log.hpp"
+#include "base/wait_watch.hpp"
+#include "bootstrap/init_watch.hpp"
 #include "bootstrap/mailbox.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/socket.hpp"
@@ -22,6 +25,8 @@ constexpr milliseconds kGrace{2'000};
 constexpr milliseconds kVerdict{5'000};
 constexpr milliseconds kConnectAttempt{5'000};
 constexpr milliseconds kRetryPause{20};
+/// How often a wait that lasts looks whether it has something to say.
+constexpr milliseconds kBetweenLooks{250};
 /// The others' readers never pause; this only ends a wait for a stopped process.
 Deadline NewsLimit() { return Deadline::After(std::chrono::seconds(2)); }
 
@@ -39,7 +44,10 @@ std::string Describe(const Endpoint& endpoint) {
 class SocketBootstrap::Joiner {
  public:
   Joiner(const Rendezvous& rendezvous, const Options& options)
-      : rendezvous_(rendezvous), options_(options), deadline_(Deadline::After(options.budget)) {}
+      : rendezvous_(rendezvous),
+        options_(options),
+        deadline_(Deadline::After(options.budget - options.waited)
+                      .AtLeast(std::min<milliseconds>(options.budget, kConnectAttempt))) {}
 
   Result<std::unique_ptr<SocketBootstrap>> Run() {
     // What fails here is told to the others as what failed before.
@@ -121,7 +129,7 @@ class SocketBootstrap::Joiner {
 
   /// The next message of the rendezvous; what it rejects comes back as an error.
   Result<Frame> HearRendezvous(const Deadline& deadline) {
-    auto frame = server_->Receive(deadline);
+    auto frame = ReceiveWithin(deadline);
     if (frame.ok() && frame->type == FrameType::kReject)
       return rejection_ = DecodeStatus(frame->payload);
     if (frame.ok()) return frame;
@@ -134,6 +142,23 @@ class SocketBootstrap::Joiner {
     return Error(ErrorCode::kPeerLost,
                  "the process that made the unique id was lost during init: {}",
                  frame.status().message());
+  }
+
+  /// Now and then says that it still waits: who is missing is known at the other end, which says
+  /// so.
+  Result<Frame> ReceiveWithin(const Deadline& deadline) {
+    WaitClock clock(options_.budget);
+    for (;;) {
+      if (clock.Look() == WaitClock::Due::kLine) {
+        LogWarn(
+            "still waiting for all {} ranks to come to init, {:.3g} s: the process that made the "
+            "unique id says which are missing",
+            options_.size, clock.ElapsedSeconds());
+      }
+      auto frame = server_->Receive(deadline.AtMost(kBetweenLooks));
+      const bool goes_on = frame.status().code() == ErrorCode::kTimeout && !deadline.Expired();
+      if (!goes_on) return frame;
+    }
   }
 
   /// News of the rendezvous while we wait for something else: an error if it has rejected us or is
@@ -195,7 +220,8 @@ class SocketBootstrap::Joiner {
         new SocketBootstrap(options_.rank, options_.size, options_.silence));
     MORI_RETURN_IF_ERROR(tree->Start(std::move(parent), std::move(children)));
     FaultPoint("init: tree started");
-    const Status complete = tree->LearnShape(place_.node_of, deadline_);
+    InitWatch watch(tree.get(), options_.budget);
+    const Status complete = tree->LearnShape(place_.node_of, WaitLimit(deadline_, &watch));
     if (complete.ok()) return tree;
     suspect_ = tree->mailbox()->FirstLost();
     return complete;
@@ -216,9 +242,16 @@ class SocketBootstrap::Joiner {
   Result<std::vector<std::unique_ptr<Link>>> AwaitChildren() {
     std::vector<std::unique_ptr<Link>> children;
     std::set<int> expected(place_.children.begin(), place_.children.end());
+    WaitClock clock(options_.budget);
     while (!expected.empty()) {
       MORI_RETURN_IF_ERROR(CheckRendezvous());  // also of what has been received before
-      MORI_ASSIGN_OR_RETURN(Acceptor::Event event, acceptor_->Wait({server_->fd()}, deadline_));
+      MORI_ASSIGN_OR_RETURN(Acceptor::Event event,
+                            acceptor_->Wait({server_->fd()}, deadline_.AtMost(kBetweenLooks)));
+      if (clock.Look() == WaitClock::Due::kLine) {
+        LogWarn("still waiting for rank{} {} to connect to rank {} in init, {:.3g} s",
+                expected.size() == 1 ? "" : "s", ListRanks({expected.begin(), expected.end()}),
+                options_.rank, clock.ElapsedSeconds());
+      }
       if (event.caller) {
         const auto rank = static_cast<int>(event.caller->first.sender);
         if (event.caller->first.type != FrameType::kJoin || expected.erase(rank) == 0)

@@ -24,6 +24,8 @@ constexpr std::chrono::minutes kLinger{5};
 /// How long a failed init is held up so that they can, when the rendezvous would end with this
 /// process.
 constexpr std::chrono::milliseconds kLastWord{1'000};
+/// How often a wait that lasts looks whether it has something to say.
+constexpr std::chrono::milliseconds kBetweenLines{250};
 /// How long a rank's complaint of another waits for what the other's own connection says.
 constexpr std::chrono::milliseconds kNewsDelay{2'000};
 /// Messages of the rendezvous are far smaller than a socket's buffer: sending them does not wait.
@@ -133,8 +135,10 @@ void RendezvousServer::AwaitLastWord(std::chrono::milliseconds limit) {
 
 Status RendezvousServer::MeetAndWelcome() {
   while (!AllConnected()) {
+    const Deadline next = size_ > 0 ? NextGiveUp().AtMost(kBetweenLines) : NextGiveUp();
     MORI_ASSIGN_OR_RETURN(Acceptor::Event event,
-                          acceptor_.Wait({wake_.get(), speakers_.get()}, NextGiveUp()));
+                          acceptor_.Wait({wake_.get(), speakers_.get()}, next));
+    SayWhoIsLate();
     if (stopping_.load(std::memory_order_acquire)) {
       return Error(ErrorCode::kPeerLost, "the process that made the unique id is ending");
     }
@@ -318,11 +322,25 @@ std::vector<std::uint32_t> RendezvousServer::NumberNodes() const {
   return node_of;
 }
 
-Status RendezvousServer::MissingRanks() const {
+std::vector<int> RendezvousServer::Missing() const {
   std::vector<int> missing;
   for (int rank = 0; rank < size_; ++rank) {
     if (!arrived_.contains(rank)) missing.push_back(rank);
   }
+  return missing;
+}
+
+void RendezvousServer::SayWhoIsLate() {
+  if (size_ == 0 || welcomed_) return;  // later, those say it who wait in the tree
+  if (!clock_) clock_.emplace(budget_);
+  if (clock_->Look() != WaitClock::Due::kLine) return;
+  const std::vector<int> missing = Missing();
+  LogWarn("still waiting for {} of {} ranks to come to init, {:.3g} s: rank{} {}", missing.size(),
+          size_, clock_->ElapsedSeconds(), missing.size() == 1 ? "" : "s", ListRanks(missing));
+}
+
+Status RendezvousServer::MissingRanks() const {
+  const std::vector<int> missing = Missing();
   return Error(ErrorCode::kTimeout,
                "{} of {} ranks did not come within {} (MORI_BOOTSTRAP_TIMEOUT): missing rank{} {}",
                missing.size(), size_, Seconds(budget_), missing.size() == 1 ? "" : "s",

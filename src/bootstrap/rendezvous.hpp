@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/config.hpp"
+#include "base/wait_watch.hpp"
 #include "bootstrap/acceptor.hpp"
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/rendezvous_messages.hpp"
@@ -85,6 +86,10 @@ class RendezvousServer {
   Status WelcomeAll();
   /// Of every rank: its node, numbered by their first ranks.
   std::vector<std::uint32_t> NumberNodes() const;
+  /// Ranks that have not come.
+  std::vector<int> Missing() const;
+  /// Now and then, a line.
+  void SayWhoIsLate();
   Status MissingRanks() const;
   /// What `GiveUp()` was called with; success if it was not.
   Status WhyGivenUp();
@@ -115,6 +120,7 @@ class RendezvousServer {
   std::size_t gone_ = 0;  ///< ranks that came and were lost: nobody is left to tell
   bool welcomed_ = false;
   std::optional<Suspicion> suspicion_;
+  std::optional<WaitClock> clock_;  ///< of the wait for the ranks
   std::atomic<bool> stopping_{false};
   std::atomic<bool> finished_{false};
   std::mutex finished_mutex_;  ///< of these two, too:

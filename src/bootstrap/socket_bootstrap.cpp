@@ -68,7 +68,7 @@ Status SocketBootstrap::Start(std::unique_ptr<Link> parent,
 }
 
 Status SocketBootstrap::LearnShape(const std::vector<std::uint32_t>& node_of,
-                                   const Deadline& deadline) {
+                                   const WaitLimit& limit) {
   const auto the_one = [](ByteView a, ByteView b) {
     const ByteView all = a.empty() ? b : a;
     return Bytes(all.begin(), all.end());
@@ -78,7 +78,7 @@ Status SocketBootstrap::LearnShape(const std::vector<std::uint32_t>& node_of,
     tree_ = node_of.empty() ? Tree(size()) : Tree(node_of);
   }
   const Bytes mine = EncodeNodes(node_of);  // of other ranks than 0: nothing
-  MORI_ASSIGN_OR_RETURN(const Bytes all, Combine(mine, the_one, deadline));
+  MORI_ASSIGN_OR_RETURN(const Bytes all, Combine(mine, the_one, limit));
   MORI_ASSIGN_OR_RETURN(const auto nodes, DecodeNodes(all, size()));
   Tree tree = nodes.empty() ? Tree(size()) : Tree(nodes);
   if (tree.Parent(rank()) != place_.parent || tree.Children(rank()) != place_.children)

@@ -78,7 +78,7 @@ class SocketBootstrap final : public Bootstrap {
 
   Status Start(std::unique_ptr<Link> parent, std::vector<std::unique_ptr<Link>> children);
   /// Returns once all ranks are in the tree, and know its shape, which rank 0 brings. Collective.
-  Status LearnShape(const std::vector<std::uint32_t>& node_of, const Deadline& deadline);
+  Status LearnShape(const std::vector<std::uint32_t>& node_of, const WaitLimit& limit);
   std::vector<Link*> Links() const;
   /// Ends the reading thread and the connections, without a word.
   void Stop();

@@ -21,7 +21,7 @@ Status GivenSpace::Add(const std::vector<Piece>& pieces, HeapType type, const De
   FaultPoint("heap: memory mapped");
   if (remote_ != nullptr) {
     const Status all_kept = parts_.agree(kept);
-    if (all_kept.ok()) kept = remote_->Add(base(), pieces, deadline);
+    if (all_kept.ok()) kept = remote_->Add(base(), pieces);
     if (IsFatal(kept)) return kept;
   }
   Status agreed = parts_.agree(kept);

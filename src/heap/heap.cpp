@@ -84,7 +84,8 @@ Status CheckHeapConfig(const Config& config, const DeviceRuntime& runtime) {
   return Status();
 }
 
-Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, const SpaceParts& parts) {
+Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, const SpaceParts& parts,
+                                       const Deadline& deadline) {
   const DeviceRuntime& runtime = *parts.runtime;
   MORI_RETURN_IF_ERROR(CheckHeapConfig(config, runtime));
   WarnOfMemory(config, parts);
@@ -95,8 +96,8 @@ Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, const SpaceParts& p
   layout.granule_bytes =
       config.heap_mode == HeapMode::kIsolation ? runtime.GranularityBytes() : kCacheLine;
   layout.chunk_bytes = ChunkBytes(config, runtime);
-  layout.budget = config.bootstrap_timeout;
-  return SymmetricHeap::Create(layout, parts);
+  layout.budget = config.wait_timeout.value_or(config.bootstrap_timeout);
+  return SymmetricHeap::Create(layout, parts, deadline);
 }
 
 }  // namespace mori::shmem

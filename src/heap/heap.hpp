@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/config.hpp"
+#include "base/deadline.hpp"
 #include "heap/symmetric_space.hpp"
 #include "mori/shmem/types.hpp"
 
@@ -84,9 +85,10 @@ class Heap {
 std::uint64_t DefaultAlignment(std::uint64_t bytes);
 inline constexpr std::uint64_t kPageAlignedFromBytes = 2048;
 
-/// The heap that `config` asks for. Collective.
+/// The heap that `config` asks for. Collective; waits for the others until the deadline.
 /// @return what `CheckHeapConfig()` says, and what keeps memory from being made or shared.
-Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, const SpaceParts& parts);
+Result<std::unique_ptr<Heap>> MakeHeap(const Config& config, const SpaceParts& parts,
+                                       const Deadline& deadline);
 /// The part of `MakeHeap()` that needs no other PE: whether `config` can be served here at all.
 /// @return kInvalidConfig for a size that is not set or does not fit this machine, or a mode that
 ///   the device cannot serve.

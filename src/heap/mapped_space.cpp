@@ -99,7 +99,7 @@ Status MappedSpace::AddInBatches(std::span<const Piece> pieces, HeapType type,
   FaultPoint("heap: memory mapped");
   if (remote_ != nullptr) {
     MORI_RETURN_IF_ERROR(parts_.agree(outcome));
-    outcome = remote_->Add(base(), pieces, deadline);
+    outcome = remote_->Add(base(), pieces);
     if (IsFatal(outcome)) return outcome;
   }
   return parts_.agree(outcome);

@@ -27,10 +27,10 @@ Bytes Encode(const Result<Registrations>& made) {
 
 }  // namespace
 
-Status RemotePieces::Add(std::byte* base, std::span<const Piece> pieces, const Deadline& deadline) {
+Status RemotePieces::Add(std::byte* base, std::span<const Piece> pieces) {
   auto made = RegisterAll(network_, base, pieces);
   // The others wait for us even if we have nothing for them.
-  auto gathered = bootstrap_->AllGather(Encode(made), deadline);
+  auto gathered = gather_(Encode(made));
   MORI_RETURN_IF_ERROR(gathered.status());
   MORI_RETURN_IF_ERROR(made.status());
   std::vector<std::vector<RemotePlace>> places(pieces.size());

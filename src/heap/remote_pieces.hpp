@@ -1,6 +1,7 @@
 // Where the network finds the memory of the heaps, piece by piece.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -8,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "bootstrap/bootstrap.hpp"
+#include "base/bytes.hpp"
 #include "heap/backing.hpp"
 #include "transport/remote.hpp"
 
@@ -18,16 +19,19 @@ namespace mori::shmem {
 /// `At()` is safe from any thread.
 class RemotePieces {
  public:
-  /// Both are borrowed, and outlive it.
-  RemotePieces(RemoteTransport* network, Bootstrap* bootstrap)
-      : network_(network), bootstrap_(bootstrap) {}
+  /// Collective: everyone's message, by PE.
+  using Gather = std::function<Result<std::vector<Bytes>>(ByteView mine)>;
+
+  /// The network is borrowed, and outlives it.
+  RemotePieces(RemoteTransport* network, Gather gather)
+      : network_(network), gather_(std::move(gather)) {}
 
   /// Registers this PE's memory of the pieces, which is mapped at `base` + offset, and learns where
   /// the others have theirs. Collective over the world: all PEs pass the same pieces. On an error
   /// nothing has changed here.
   /// @return what kept this PE from it; kMismatch if another PE failed; kPeerLost, kTimeout, after
   ///   which the PEs are out of step
-  Status Add(std::byte* base, std::span<const Piece> pieces, const Deadline& deadline);
+  Status Add(std::byte* base, std::span<const Piece> pieces);
   /// No PE reaches the pieces any more: takes them back. Local.
   void Remove(std::span<const Piece> pieces);
 
@@ -46,7 +50,7 @@ class RemotePieces {
   };
 
   RemoteTransport* network_;
-  Bootstrap* bootstrap_;
+  Gather gather_;
   mutable std::shared_mutex mutex_;
   std::map<std::uint64_t, Entry> entries_;  ///< by offset
 };

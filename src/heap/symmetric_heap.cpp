@@ -16,10 +16,11 @@ std::unique_ptr<Backing> MakeBacking(const SymmetricHeap::Layout& layout) {
 
 }  // namespace
 
-Result<std::unique_ptr<Heap>> SymmetricHeap::Create(const Layout& layout, const SpaceParts& parts) {
+Result<std::unique_ptr<Heap>> SymmetricHeap::Create(const Layout& layout, const SpaceParts& parts,
+                                                    const Deadline& deadline) {
   MORI_ASSIGN_OR_RETURN(auto space, SymmetricSpace::Reserve(parts, layout.bytes));
   auto backing = MakeBacking(layout);
-  MORI_RETURN_IF_ERROR(space->Add(backing->AtInit(), layout.type, Deadline::After(layout.budget)));
+  MORI_RETURN_IF_ERROR(space->Add(backing->AtInit(), layout.type, deadline));
   return std::unique_ptr<Heap>(new SymmetricHeap(layout, std::move(space), std::move(backing)));
 }
 

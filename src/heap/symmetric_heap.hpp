@@ -19,10 +19,11 @@ class SymmetricHeap final : public Heap {
     std::uint64_t bytes = 0;             ///< whole granularity units of the device
     std::uint64_t granule_bytes = 0;     ///< offsets and lengths of blocks are multiples of it
     std::uint64_t chunk_bytes = 0;       ///< vmm only
-    std::chrono::milliseconds budget{};  ///< for an exchange of memory
+    std::chrono::milliseconds budget{};  ///< for an exchange of memory when it grows
   };
 
-  static Result<std::unique_ptr<Heap>> Create(const Layout& layout, const SpaceParts& parts);
+  static Result<std::unique_ptr<Heap>> Create(const Layout& layout, const SpaceParts& parts,
+                                              const Deadline& deadline);
 
   HeapMode mode() const override { return layout_.mode; }
   std::uint64_t bytes() const override { return layout_.bytes; }

@@ -26,7 +26,8 @@ struct SpaceParts {
   std::function<Status(const Status& mine)> agree;
   /// The network to PEs that `transport` does not reach; null if it reaches all.
   RemoteTransport* network = nullptr;
-  Bootstrap* bootstrap = nullptr;  ///< needed with a network
+  /// Collective: everyone's message, by PE. Needed with a network.
+  RemotePieces::Gather gather = {};
 };
 
 /// An offset means the same in every PE's heap.
@@ -69,7 +70,7 @@ class SymmetricSpace {
         pe_(static_cast<std::size_t>(parts.pe)),
         bases_(static_cast<std::size_t>(parts.world_size), nullptr) {
     if (parts.network != nullptr)
-      remote_ = std::make_unique<RemotePieces>(parts.network, parts.bootstrap);
+      remote_ = std::make_unique<RemotePieces>(parts.network, parts.gather);
   }
 
   /// After these the PEs are out of step with each other; after other errors they are not.

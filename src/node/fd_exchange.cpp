@@ -10,8 +10,10 @@
 #include <list>
 #include <thread>
 
+#include "base/log.hpp"
 #include "base/machine.hpp"
 #include "base/sodium.hpp"
+#include "base/wait_watch.hpp"
 #include "bootstrap/socket.hpp"
 #include "node/abstract_socket.hpp"
 
@@ -62,6 +64,11 @@ std::uint32_t IndexOf(const Bytes& said, const FdListener::Token& token) {
   return knows ? introduction.index : 0;
 }
 
+WaitClock ClockUntil(const Deadline& deadline) {
+  return WaitClock(
+      std::chrono::ceil<std::chrono::milliseconds>(deadline.end() - Deadline::Clock::now()));
+}
+
 }  // namespace
 
 Result<FdListener> FdListener::Open() {
@@ -76,15 +83,20 @@ std::string FdListener::NameFor(const Token& token) {
   return AbstractNameFor({reinterpret_cast<const char*>(token.data()), token.size()});
 }
 
-FdExchange::FdExchange(Bootstrap* bootstrap, int index, int count)
-    : bootstrap_(bootstrap), index_(index), count_(count), may_spin_(count <= UsableCpuCount()) {}
+FdExchange::FdExchange(Bootstrap* bootstrap, int index, int count, Names names)
+    : bootstrap_(bootstrap),
+      index_(index),
+      count_(count),
+      names_(std::move(names)),
+      may_spin_(count <= UsableCpuCount()) {}
 
 Result<std::unique_ptr<FdExchange>> FdExchange::Connect(Bootstrap* bootstrap, int index, int count,
                                                         FdListener listener,
                                                         const FdListener::Token& first_token,
                                                         const Deadline& deadline,
-                                                        std::chrono::milliseconds patience) {
-  std::unique_ptr<FdExchange> exchange(new FdExchange(bootstrap, index, count));
+                                                        std::chrono::milliseconds patience,
+                                                        Names names) {
+  std::unique_ptr<FdExchange> exchange(new FdExchange(bootstrap, index, count, std::move(names)));
   if (count == 1) return exchange;
   MORI_RETURN_IF_ERROR(index == 0 ? exchange->AcceptOthers(listener, patience, deadline)
                                   : exchange->CallFirst(first_token, deadline));
@@ -136,6 +148,7 @@ Status FdExchange::AcceptOthers(const FdListener& listener, std::chrono::millise
                                 const Deadline& deadline) {
   sockets_.resize(static_cast<std::size_t>(count_));
   std::list<Caller> callers;  // the oldest first
+  WaitClock clock = ClockUntil(deadline);
   for (int missing = count_ - 1; missing > 0;) {
     MORI_RETURN_IF_ERROR(bootstrap_->Health());
     const bool has_room = callers.size() < static_cast<std::size_t>(missing) + kStrangers;
@@ -169,6 +182,8 @@ Status FdExchange::AcceptOthers(const FdListener& listener, std::chrono::millise
     }
     // Looked at each time: strangers that keep calling must not outlast it.
     if (missing > 0 && deadline.Expired()) return NotInTime(deadline);
+    if (clock.Look() == WaitClock::Due::kLine && missing > 0)
+      LogWarn("still waiting for {} in init, {:.3g} s", MissingNames(), clock.ElapsedSeconds());
     if (ready <= 0 || entries[0].revents == 0) continue;
     auto accepted = AcceptAbstract(listener.fd());
     if (accepted.ok() && accepted->valid()) {
@@ -182,18 +197,46 @@ Status FdExchange::AcceptOthers(const FdListener& listener, std::chrono::millise
 }
 
 Status FdExchange::NotInTime(const Deadline& deadline) const {
-  return Error(
-      ErrorCode::kTimeout,
-      "the PEs of this node did not exchange their memory in {:.3g} s (MORI_BOOTSTRAP_TIMEOUT)",
-      deadline.ElapsedSeconds());
+  return Error(ErrorCode::kTimeout,
+               "the PEs of this node did not exchange their memory in {:.3g} s ({})",
+               deadline.ElapsedSeconds(), variable_);
+}
+
+std::string FdExchange::NameOf(int place) const {
+  return names_ ? names_(place) : fmt::format("PE {} of this node", place);
+}
+
+int FdExchange::PlaceAt(int socket) const {
+  if (index_ != 0) return 0;
+  const auto is_it = [socket](const UniqueFd& one) { return one.get() == socket; };
+  return static_cast<int>(std::ranges::find_if(sockets_, is_it) - sockets_.begin());
+}
+
+std::string FdExchange::MissingNames() const {
+  constexpr std::size_t kMost = 8;
+  std::vector<std::string> names;
+  for (std::size_t place = 1; place < sockets_.size(); ++place) {
+    if (!sockets_[place].valid()) names.push_back(NameOf(static_cast<int>(place)));
+  }
+  const std::size_t more = names.size() - std::min(names.size(), kMost);
+  names.resize(names.size() - more);
+  return fmt::format("{}{}", fmt::join(names, ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 Status FdExchange::Wait(int fd, short events, const Deadline& deadline) const {
-  for (;;) {
+  for (WaitClock clock = ClockUntil(deadline);;) {
     MORI_RETURN_IF_ERROR(bootstrap_->Health());
     const Status ready = WaitFor(fd, events, deadline.AtMost(kHealthCheck));
     if (ready.ok() || ready.code() != ErrorCode::kTimeout) return ready;
-    if (deadline.Expired()) return NotInTime(deadline);
+    if (deadline.Expired()) {
+      return Error(ErrorCode::kTimeout, "{} did not exchange its memory in {:.3g} s ({})",
+                   NameOf(PlaceAt(fd)), deadline.ElapsedSeconds(), variable_);
+    }
+    if (clock.Look() == WaitClock::Due::kLine) {
+      LogWarn("still waiting for {} in an exchange of memory, {:.3g} s", NameOf(PlaceAt(fd)),
+              clock.ElapsedSeconds());
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +37,10 @@ class FdListener {
 /// node, one thread each.
 class FdExchange {
  public:
+  /// What a PE is called in messages.
+  using Names = std::function<std::string(int place)>;
+  static constexpr std::chrono::milliseconds kPatience{10'000};
+
   /// Connects. `index` of `count` is this PE's place among its node's PEs; the PE of index 0
   /// listens on `listener`, the others call by its `token`. Watches `bootstrap` for lost ranks
   /// while waiting.
@@ -44,10 +49,15 @@ class FdExchange {
   /// this happens to calls again until the deadline.
   /// @return kTimeout, kPeerLost; kSystem when the socket is not reachable although the node is the
   ///   same (other network namespace).
-  static Result<std::unique_ptr<FdExchange>> Connect(
-      Bootstrap* bootstrap, int index, int count, FdListener listener,
-      const FdListener::Token& first_token, const Deadline& deadline,
-      std::chrono::milliseconds patience = std::chrono::seconds(10));
+  static Result<std::unique_ptr<FdExchange>> Connect(Bootstrap* bootstrap, int index, int count,
+                                                     FdListener listener,
+                                                     const FdListener::Token& first_token,
+                                                     const Deadline& deadline,
+                                                     std::chrono::milliseconds patience = kPatience,
+                                                     Names names = {});
+
+  /// What a user sets the deadlines to come with; a literal. At first MORI_BOOTSTRAP_TIMEOUT.
+  void SetVariable(const char* variable) { variable_ = variable; }
 
   /// Everyone's descriptors, `each` of every PE: first those of index 0, in order, and so on.
   /// `mine` stay the caller's; none at all: this PE has none to give, which fails for all.
@@ -65,7 +75,7 @@ class FdExchange {
   Result<UniqueFd> Broadcast(int mine, const Deadline& deadline);
 
  private:
-  FdExchange(Bootstrap* bootstrap, int index, int count);
+  FdExchange(Bootstrap* bootstrap, int index, int count, Names names);
 
   Status CallFirst(const FdListener::Token& token, const Deadline& deadline);
   /// Says who calls and waits for the answer.
@@ -73,6 +83,11 @@ class FdExchange {
   Status AcceptOthers(const FdListener& listener, std::chrono::milliseconds patience,
                       const Deadline& deadline);
   Status NotInTime(const Deadline& deadline) const;
+  std::string NameOf(int place) const;
+  /// That of the PE at the other end of a socket.
+  int PlaceAt(int socket) const;
+  /// Those that `AcceptOthers()` waits for.
+  std::string MissingNames() const;
   Status Wait(int fd, short events, const Deadline& deadline) const;
   /// The loss that broke a connection, once its news is here; `broken` if none comes soon.
   Status Cause(Status broken) const;
@@ -87,6 +102,8 @@ class FdExchange {
   Bootstrap* bootstrap_;
   int index_;
   int count_;
+  Names names_;
+  const char* variable_ = "MORI_BOOTSTRAP_TIMEOUT";
   bool may_spin_;                  ///< a CPU for every PE of the node
   std::vector<UniqueFd> sockets_;  ///< of index 0: by index, own place empty; of others: one
 };

@@ -6,9 +6,6 @@
 #include <sched.h>
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <optional>
 
 #include "base/wait_watch.hpp"
 #include "mori/shmem/host_ops.hpp"
@@ -53,44 +50,6 @@ class Waiter {
   int spins_left_;
   int yields_left_ = kYields;
   long sleep_ns_ = 50'000;
-};
-
-/// When a wait that lasts has something to say: after 10 s and at twice the time each, and at its
-/// budget. A budget of less than 20 s is announced at half of it.
-class WaitClock {
- public:
-  using Clock = std::chrono::steady_clock;
-  enum class Due { kNothing, kLine, kTimeout };
-
-  /// @param budget  nothing: for ever
-  explicit WaitClock(std::optional<std::chrono::milliseconds> budget) : budget_(budget) {}
-
-  /// The first call starts the time.
-  Due Look(Clock::time_point now = Clock::now()) {
-    if (!started_) {
-      started_ = now;
-      next_line_ = budget_ ? std::min<Clock::duration>(kFirstLine, *budget_ / 2) : kFirstLine;
-    }
-    elapsed_ = now - *started_;
-    if (budget_ && elapsed_ >= *budget_) return Due::kTimeout;
-    if (elapsed_ < next_line_) return Due::kNothing;
-    next_line_ = 2 * elapsed_;
-    return Due::kLine;
-  }
-
-  /// At the last look.
-  double ElapsedSeconds() const { return std::chrono::duration<double>(elapsed_).count(); }
-  double BudgetSeconds() const {
-    return std::chrono::duration<double>(budget_.value_or(std::chrono::milliseconds())).count();
-  }
-
- private:
-  static constexpr Clock::duration kFirstLine = std::chrono::seconds(10);
-
-  std::optional<std::chrono::milliseconds> budget_;
-  std::optional<Clock::time_point> started_;
-  Clock::duration elapsed_{};
-  Clock::duration next_line_{};
 };
 
 }  // namespace mori::shmem

@@ -1,5 +1,6 @@
 #include "shmem/group.hpp"
 
+#include <algorithm>
 #include <atomic>
 
 #include <fmt/format.h>
@@ -116,6 +117,13 @@ Status Group::WhyEnded(const Status& ended) const {
                late.size() == 1 ? "" : "s", PeList(late));
 }
 
+Budget Group::BudgetOfCall() const {
+  if (!init_ends_) return parts_.budget;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(init_ends_->end() - Deadline::Clock::now());
+  return {std::max(left, std::chrono::milliseconds(0)), "MORI_BOOTSTRAP_TIMEOUT"};
+}
+
 Status Group::Meet(const Proposal& proposal, const char* call, bool* news, const Budget& budget) {
   const Status met = parts_.topology->n_nodes() == 1
                          ? MeetOnNode(proposal, call, news, budget)
@@ -189,7 +197,14 @@ Status Group::Compare(const Proposal& proposal, const char* call, bool* news, Wa
 }
 
 Result<std::vector<Bytes>> Group::AllGather(ByteView mine) {
-  return parts_.bootstrap->AllGather(mine, Deadline::After(parts_.exchange_budget));
+  // All PEs are in this call already: that one of them stops here is no reason to wait for ever.
+  Budget budget = BudgetOfCall();
+  if (!budget.time) budget = {parts_.exchange_budget, "MORI_BOOTSTRAP_TIMEOUT"};
+  CallWatch watch(*parts_.peers, "an exchange of messages", budget.time, budget.variable,
+                  parts_.bootstrap);
+  auto all = parts_.bootstrap->AllGather(mine, WaitLimit(&watch));
+  if (all.status().code() == ErrorCode::kTimeout) parts_.bootstrap->Abort(all.status());
+  return all;
 }
 
 Status Group::AgreeOnOutcome(const Status& mine) {

@@ -34,9 +34,13 @@ class Group {
     const PeerWatch* peers = nullptr;
     int pe = 0;
     Budget budget;                              ///< of calls after init
-    std::chrono::milliseconds exchange_budget;  ///< of an exchange of messages
+    std::chrono::milliseconds exchange_budget;  ///< of an exchange, where `budget` is for ever
+    std::optional<Deadline> init_ends = {};     ///< of all that is waited for until `EndInit()`
   };
-  explicit Group(const Parts& parts) : parts_(parts) {}
+  explicit Group(const Parts& parts) : parts_(parts), init_ends_(parts.init_ends) {}
+
+  /// From here on calls have the budget of calls.
+  void EndInit() { init_ends_.reset(); }
 
   /// From now on nodes meet over the network. On all PEs between the same two calls. Borrowed.
   void MeetOverNetwork(Leaders* leaders) { leaders_ = leaders; }
@@ -48,11 +52,11 @@ class Group {
   ///   with who did not come, after which this PE is lost to the others
   Status Meet(const Proposal& proposal, const char* call, bool* news, const Budget& budget);
   Status Meet(const Proposal& proposal, const char* call, bool* news = nullptr) {
-    return Meet(proposal, call, news, parts_.budget);
+    return Meet(proposal, call, news, BudgetOfCall());
   }
   /// Success if it went well on every PE, otherwise why it did not on the first.
   Status AgreeOnOutcome(const Status& mine);
-  /// Everyone's message, by PE.
+  /// Everyone's message, by PE: a part of a call, or of init. @return as `Meet()`
   Result<std::vector<Bytes>> AllGather(ByteView mine);
 
  private:
@@ -62,11 +66,13 @@ class Group {
   Status MeetOverNetwork(const Proposal& proposal, Joint* joint, WaitWatch* watch);
   /// By messages of the bootstrap, which find out who differs.
   Status Compare(const Proposal& proposal, const char* call, bool* news, WaitWatch* watch);
+  Budget BudgetOfCall() const;
   /// Why a meeting ended with `ended`: who is lost and who had not come.
   Status WhyEnded(const Status& ended) const;
 
   const Parts parts_;
   Leaders* leaders_ = nullptr;  ///< null while there is no network
+  std::optional<Deadline> init_ends_;
 };
 
 /// "PE 0 made barrier_all(), PE 3 made a free of null".

@@ -50,6 +50,7 @@ struct Launch {
   UniqueId id{};
   /// Ranks on several nodes: the next init needs an id that the world of this one hands on.
   bool needs_next_id = false;
+  std::chrono::milliseconds waited{};  ///< for other ranks: that much of the budget is over
 };
 
 /// Rank, size and a unique id that all ranks of this job have. Collective over the ranks of the

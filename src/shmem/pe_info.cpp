@@ -118,10 +118,10 @@ SettingsDigest DigestOf(const std::vector<Setting>& settings) {
 }
 
 Status AgreeOnSettings(const std::vector<PeInfo>& pes, const std::vector<Setting>& mine,
-                       Bootstrap* bootstrap, const Deadline& deadline) {
+                       Bootstrap* bootstrap, const WaitLimit& limit) {
   const auto is_first = [&](const PeInfo& info) { return info.settings == pes[0].settings; };
   if (std::ranges::all_of(pes, is_first)) return Status();
-  MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap->AllGather(EncodeSettings(mine), deadline));
+  MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap->AllGather(EncodeSettings(mine), limit));
   std::vector<std::vector<Setting>> settings;
   for (std::size_t pe = 0; pe < messages.size(); ++pe) {
     auto theirs = DecodeSettings(messages[pe]);

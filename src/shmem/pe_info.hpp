@@ -57,7 +57,7 @@ Status CheckSettings(const std::vector<std::vector<Setting>>& settings);
 /// PEs exchange their settings in full. Collective.
 /// @return as `CheckSettings()`, and the errors of the exchange
 Status AgreeOnSettings(const std::vector<PeInfo>& pes, const std::vector<Setting>& mine,
-                       Bootstrap* bootstrap, const Deadline& deadline);
+                       Bootstrap* bootstrap, const WaitLimit& limit);
 
 Bytes EncodePeInfo(const PeInfo& info);
 /// @param texts  keeps what `PeInfo` has views of

@@ -80,7 +80,7 @@ std::string PeerWatch::Names(const std::vector<int>& pes) const {
 }
 
 std::string CallWatch::LateNames() {
-  std::vector<int> late = peers_.Late();
+  std::vector<int> late = messages_ != nullptr ? messages_->Missing() : peers_.Late();
   if (!late.empty()) late_ = std::move(late);
   return peers_.Names(late_);
 }

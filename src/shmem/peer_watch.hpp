@@ -61,9 +61,11 @@ class PeerWatch {
 class CallWatch final : public WaitWatch {
  public:
   /// @param budget  nothing: for ever. `variable` is what a user sets it with.
+  /// @param messages  what the PEs wait for comes by this bootstrap, whatever board they have
   CallWatch(const PeerWatch& peers, const char* call,
-            std::optional<std::chrono::milliseconds> budget, const char* variable)
-      : peers_(peers), call_(call), variable_(variable), clock_(budget) {}
+            std::optional<std::chrono::milliseconds> budget, const char* variable,
+            Bootstrap* messages = nullptr)
+      : peers_(peers), call_(call), variable_(variable), messages_(messages), clock_(budget) {}
 
   /// Warns of who is late, now and then. @return kTimeout with their names after the budget
   Status Look() override;
@@ -76,6 +78,7 @@ class CallWatch final : public WaitWatch {
   std::vector<int> late_;
   const char* const call_;
   const char* const variable_;
+  Bootstrap* const messages_;
   WaitClock clock_;
 };
 

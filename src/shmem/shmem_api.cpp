@@ -41,7 +41,9 @@ void ShowVariables(const Result<Config>& config) {
 }
 
 /// @param needs_next_id  see Launch
-Status Init(int rank, int size, const UniqueId& id, bool needs_next_id = false) {
+/// @param waited  for other ranks, before
+Status Init(int rank, int size, const UniqueId& id, bool needs_next_id = false,
+            std::chrono::milliseconds waited = {}) {
   OccupyStandardDescriptors();
   MORI_ASSIGN_OR_RETURN(const Rendezvous rendezvous, DecodeUniqueId(id));
   if (size < 1) {
@@ -55,7 +57,7 @@ Status Init(int rank, int size, const UniqueId& id, bool needs_next_id = false) 
     const auto config = ReadConfig();
     WarnOnce(config, rank);
     ShowVariables(config);
-    auto world = World::Create(config, rendezvous, rank, size);
+    auto world = World::Create(config, rendezvous, rank, size, waited);
     if (world.ok() && needs_next_id) (*world)->HandOnAnId();
     // After a success, too: its thread may not have run yet, and nothing of it is to be left.
     RendezvousService::Instance().AwaitLastWord(rendezvous.name);
@@ -110,7 +112,7 @@ int ShmemInit() {
     const std::lock_guard lock(mutex);
     if (Registry::Instance().Enter()) return Status();
     MORI_ASSIGN_OR_RETURN(const Launch launch, FindLaunch());
-    return Init(launch.rank, launch.size, launch.id, launch.needs_next_id);
+    return Init(launch.rank, launch.size, launch.id, launch.needs_next_id, launch.waited);
   };
   return Reported("shmem_init", init);
 }

@@ -39,8 +39,10 @@ class World {
  public:
   /// Joins. `config` may be an error: it is then told to all others, and returned. Collective;
   /// every PE gets the error of any.
+  /// @param waited  for other ranks, before: one budget is for all of init
   static Result<std::unique_ptr<World>> Create(const Result<Config>& config,
-                                               const Rendezvous& rendezvous, int rank, int size);
+                                               const Rendezvous& rendezvous, int rank, int size,
+                                               std::chrono::milliseconds waited);
   ~World();
 
   /// Unlike the address, never used again in this process.
@@ -100,9 +102,10 @@ class World {
  private:
   World(Config config, int rank, int size);
 
-  Status Connect(const Result<Config>& config, const Rendezvous& rendezvous);
+  Status Connect(const Result<Config>& config, const Rendezvous& rendezvous,
+                 std::chrono::milliseconds waited);
   Status Build(const Deadline& deadline);
-  Status ExchangeInfo(const FdListener::Token& token, const Deadline& deadline);
+  Status ExchangeInfo(const FdListener::Token& token, const WaitLimit& limit);
   Status ShareNode(FdListener listener, const Deadline& deadline);
   Status OpenNetwork(const Deadline& deadline);
   Status ConnectNetwork(const Deadline& deadline);

@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "base/machine.hpp"
 #include "bootstrap/factory.hpp"
+#include "bootstrap/init_watch.hpp"
 #include "shmem/wait.hpp"
 #include "shmem/world.hpp"
 #include "transport/factory.hpp"
@@ -19,11 +20,12 @@ Result<std::string> NodeIdOf(const Config& config) {
 }  // namespace
 
 Result<std::unique_ptr<World>> World::Create(const Result<Config>& config,
-                                             const Rendezvous& rendezvous, int rank, int size) {
+                                             const Rendezvous& rendezvous, int rank, int size,
+                                             std::chrono::milliseconds waited) {
   std::unique_ptr<World> world(new World(config.ok() ? *config : Config{}, rank, size));
   const std::chrono::milliseconds budget = world->config_.bootstrap_timeout;
-  const Deadline deadline = Deadline::After(budget);
-  MORI_RETURN_IF_ERROR(world->Connect(config, rendezvous));
+  const Deadline deadline = Deadline::After(budget - waited);
+  MORI_RETURN_IF_ERROR(world->Connect(config, rendezvous, waited));
   SetLogPe(rank, size);
   const Status built =
       world->Build(deadline.AtLeast(std::min<std::chrono::milliseconds>(budget, kAfterMeeting)));
@@ -37,13 +39,15 @@ Result<std::unique_ptr<World>> World::Create(const Result<Config>& config,
   return world;
 }
 
-Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous) {
+Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous,
+                      std::chrono::milliseconds waited) {
   BootstrapOptions options;
   options.rank = rank_;
   options.size = size_;
   options.version = MORI_SHMEM_VERSION;
   options.host = HostName();
   options.budget = config_.bootstrap_timeout;
+  options.waited = waited;
   options.failure = config.status();
   auto node = NodeIdOf(config_);
   if (node.ok()) options.node = std::move(*node);
@@ -72,25 +76,30 @@ Status World::Connect(const Result<Config>& config, const Rendezvous& rendezvous
 Status World::Build(const Deadline& deadline) {
   MORI_ASSIGN_OR_RETURN(FdListener listener, FdListener::Open());
   FaultPoint("init: connected");
-  MORI_RETURN_IF_ERROR(ExchangeInfo(listener.token(), deadline));
+  InitWatch watch(bootstrap_.get(), config_.bootstrap_timeout);
+  const WaitLimit limit(deadline, &watch);
+  MORI_RETURN_IF_ERROR(ExchangeInfo(listener.token(), limit));
   FaultPoint("init: information exchanged");
   LogDebug("init: node {} has PEs {}", pes_[static_cast<std::size_t>(rank_)].node_id,
            PeList(topology_.PesAround(rank_)));
   MORI_RETURN_IF_ERROR(CheckNodes(pes_));
   MORI_RETURN_IF_ERROR(
-      AgreeOnSettings(pes_, SettingsOf(config_, *runtime_), bootstrap_.get(), deadline));
+      AgreeOnSettings(pes_, SettingsOf(config_, *runtime_), bootstrap_.get(), limit));
   routes_ = ChooseRoutes(config_, topology_, rank_);
   MORI_RETURN_IF_ERROR(CheckLinks());
   MORI_RETURN_IF_ERROR(ShareNode(std::move(listener), deadline));
   MORI_RETURN_IF_ERROR(OpenNetwork(deadline));
   MORI_RETURN_IF_ERROR(ShareMemory(deadline));
   FaultPoint("init: memory shared");
-  const Status all_done = bootstrap_->Barrier(deadline);
+  const Status all_done = bootstrap_->Barrier(limit);
   FaultPoint("init: done");
+  // From here on, waits are those of calls.
+  group_->EndInit();
+  if (config_.wait_timeout) fd_exchange_->SetVariable("MORI_SHMEM_TIMEOUT");
   return all_done;
 }
 
-Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadline) {
+Status World::ExchangeInfo(const FdListener::Token& token, const WaitLimit& limit) {
   MORI_ASSIGN_OR_RETURN(const std::string node_id, NodeIdOf(config_));
   const std::string host = HostName();
   const std::string machine = MachineId();
@@ -106,7 +115,7 @@ Status World::ExchangeInfo(const FdListener::Token& token, const Deadline& deadl
   if (runtime_->kernels() != nullptr) mine.multiprocessors = runtime_->kernels()->multiprocessors();
   mine.token = token;
   mine.settings = DigestOf(SettingsOf(config_, *runtime_));
-  MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(EncodePeInfo(mine), deadline));
+  MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(EncodePeInfo(mine), limit));
   for (int pe = 0; pe < size_; ++pe) {
     MORI_ASSIGN_OR_RETURN(PeInfo info,
                           DecodePeInfo(pe, messages[static_cast<std::size_t>(pe)], &texts_));
@@ -123,9 +132,13 @@ Status World::ShareNode(FdListener listener, const Deadline& deadline) {
   const int index = topology_.IndexOf(rank_);
   const int count = static_cast<int>(node_pes.size());
   const auto first = static_cast<std::size_t>(node_pes.front());
-  MORI_ASSIGN_OR_RETURN(fd_exchange_,
-                        FdExchange::Connect(bootstrap_.get(), index, count, std::move(listener),
-                                            pes_[first].token, deadline));
+  FdExchange::Names name_of = [this, node_pes](int place) {
+    return NameOf(pes_[static_cast<std::size_t>(node_pes[static_cast<std::size_t>(place)])]);
+  };
+  MORI_ASSIGN_OR_RETURN(
+      fd_exchange_,
+      FdExchange::Connect(bootstrap_.get(), index, count, std::move(listener), pes_[first].token,
+                          deadline, FdExchange::kPatience, std::move(name_of)));
   FaultPoint("init: descriptors connected");
   // Nodes of one machine share its CPUs.
   const PeInfo& mine = pes_[static_cast<std::size_t>(rank_)];
@@ -147,7 +160,7 @@ Status World::ShareNode(FdListener listener, const Deadline& deadline) {
   LogDebug("init: descriptors and board are shared with {} PE{} of the node", count,
            count == 1 ? "" : "s");
   group_.emplace(Group::Parts{&topology_, board_.get(), bootstrap_.get(), peers_.get(), rank_,
-                              Budget{config_.wait_timeout}, config_.bootstrap_timeout});
+                              Budget{config_.wait_timeout}, config_.bootstrap_timeout, deadline});
   return Status();
 }
 
@@ -186,7 +199,7 @@ Status World::ConnectNetwork(const Deadline& deadline) {
   const RemotePlace mine = leaders_->place();
   const Bytes message =
       ByteWriter().Block(network_->Address()).Int(mine.address).Int(mine.key).Take();
-  MORI_ASSIGN_OR_RETURN(const auto messages, bootstrap_->AllGather(message, deadline));
+  MORI_ASSIGN_OR_RETURN(const auto messages, group_->AllGather(message));
   std::vector<Bytes> addresses(messages.size());
   std::vector<RemotePlace> places(messages.size());
   Status connected;
@@ -213,9 +226,9 @@ Status World::ShareMemory(const Deadline& deadline) {
   }
   p2p_ = MakeP2pTransport(runtime_.get(), fd_exchange_.get(), near_pes, rank_, size_);
   const auto agree = [this](const Status& mine) { return group_->AgreeOnOutcome(mine); };
-  const SpaceParts parts{runtime_.get(), p2p_.get(),     rank_,           size_,
-                         agree,          network_.get(), bootstrap_.get()};
-  MORI_ASSIGN_OR_RETURN(heap_, MakeHeap(config_, parts));
+  const auto gather = [this](ByteView mine) { return group_->AllGather(mine); };
+  const SpaceParts parts{runtime_.get(), p2p_.get(), rank_, size_, agree, network_.get(), gather};
+  MORI_ASSIGN_OR_RETURN(heap_, MakeHeap(config_, parts, deadline));
   memory_.emplace(heap_.get(), &routes_);
   LogDebug("init: {} heap: {}", HeapModeName(heap_->mode()), heap_->Describe());
   if (!runtime_->IsHostMemory()) {

@@ -196,8 +196,10 @@ class HeapConformance : public ::testing::TestWithParam<HeapKind> {
     config.heap_bytes = kHeapBytes;
     config.vmm_chunk_bytes = kChunkBytes;
     config.bootstrap_timeout = std::chrono::seconds(20);
-    return MakeHeap(config, {&member(pe).runtime, member(pe).transport.get(), pe, kPes,
-                             [this, pe](const Status& mine) { return Agree(pe, mine); }});
+    return MakeHeap(config,
+                    {&member(pe).runtime, member(pe).transport.get(), pe, kPes,
+                     [this, pe](const Status& mine) { return Agree(pe, mine); }},
+                    TestLimit());
   }
 
   Status Agree(int pe, const Status& mine) {

@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cstring>
 #include <optional>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -317,6 +318,31 @@ TEST(Lost, TheMessageSaysWhatWasWaitedFor) {
 
 // ---- late PEs
 
+const Counter& Waited() {
+  static const Counter waited(0);
+  return waited;
+}
+
+TEST_P(InitStep, APeThatHangsIsNamedAndWaitedForWithinOneBudget) {
+  *Waited() = 0;
+  testing::Options options;
+  options.environment = {{"MORI_BOOTSTRAP_TIMEOUT", "2"}};
+  const auto body = [](const Pe& pe) {
+    if (pe.rank == 1) StumbleAt(GetParam(), [] { AwaitCount(Waited(), 2); });
+    const int code = pe.TryInit();
+    ++*Waited();
+    if (pe.rank == 1) return;
+    PE_CHECK(code == static_cast<int>(ErrorCode::kTimeout) ||
+             code == static_cast<int>(ErrorCode::kPeerLost));
+  };
+  const auto outcomes = RunProcesses(3, body, options);
+  EXPECT_EQ(Failures(outcomes), "");
+  const std::string& output = outcomes[0].output;
+  EXPECT_TRUE(std::regex_search(
+      output, std::regex("warning: still waiting for [^\n]*\\b(rank|ranks|PE) 1\\b")))
+      << output;
+}
+
 TEST(Late, WhoIsWaitedForIsKnownToOtherThreads) {
   static const Counter known(0);
   const auto outcomes = RunProcesses(4, [](const Pe& pe) {
@@ -521,13 +547,25 @@ TEST(Surroundings, AnExecutedProgramInheritsNoDescriptor) {
   EXPECT_EQ(Failures(outcomes), "");
 }
 
+bool EnterNetworkOfItsOwn() {
+  return ::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
+}
+/// The limit of processes does not bind root.
+bool BecomeAUser() { return ::getuid() != 0 || ::setuid(65534) == 0; }
+/// Whether a process that this one forks may do it.
+bool IsAllowed(bool (*what)()) {
+  return testing::RunForked(1, [&](int) { return what() ? "" : "no"; }).empty();
+}
+
 TEST(Surroundings, OnePeNeedsNoNetwork) {
+  if (!IsAllowed(EnterNetworkOfItsOwn))
+    GTEST_SKIP() << "this process may not make a network namespace";
   testing::Options options;
   options.environment = {{"MORI_SOCKET_IFNAME", ""}};
   const auto outcomes = RunProcesses(
       1,
       [](const Pe& pe) {
-        if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return;
+        PE_CHECK(EnterNetworkOfItsOwn());
         pe.Init();
         PE_CHECK(ShmemMalloc(64) != nullptr);
         PE_CHECK_EQ(ShmemBarrierAll(), 0);
@@ -599,11 +637,12 @@ TEST(Surroundings, ADescriptorLimitIsExplained) {
                                    // themselves
 /// Without a process or thread more for the user of PE 1: it says so, and PE 0 learns of it.
 TEST(Surroundings, AProcessLimitIsExplained) {
+  if (!IsAllowed(BecomeAUser)) GTEST_SKIP() << "needs the right to become another user";
   testing::Options options;
   options.environment = {{"MORI_BOOTSTRAP_TIMEOUT", "2"}};
   const auto body = [](const Pe& pe) {
     if (pe.rank == 1) {
-      if (::getuid() == 0 && ::setuid(65534) != 0) return;  // the limit does not bind root
+      PE_CHECK(BecomeAUser());
       const rlimit limit{1, 1};
       PE_CHECK_EQ(::setrlimit(RLIMIT_NPROC, &limit), 0);
     }

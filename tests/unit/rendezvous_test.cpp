@@ -356,6 +356,40 @@ TEST(SilentRendezvous, IsWaitedForNoLongerThanTheBudget) {
                         rendezvous.port));
 }
 
+TEST(SilentRendezvous, HearsHowMuchOfTheBudgetWasOverBefore) {
+  Rendezvous rendezvous = NewRendezvous();
+  auto acceptor = Acceptor::Listen({Loopback()}, rendezvous.name, rendezvous.secret);
+  ASSERT_TRUE(acceptor.ok());
+  rendezvous.addresses = acceptor->addresses();
+  rendezvous.port = acceptor->port();
+  std::optional<Acceptor::Caller> caller;
+  std::thread server([&] {
+    caller = std::move(acceptor->Wait({}, TestLimit())->caller);
+    if (caller) caller->connection = Connection(UniqueFd(), {});  // hangs up
+  });
+  Options options = RankOptions(0, 2);
+  options.budget = 1h;
+  options.waited = 20min;
+  EXPECT_EQ(SocketBootstrap::Connect(rendezvous, options).status().code(), ErrorCode::kPeerLost);
+  server.join();
+  ASSERT_TRUE(caller.has_value());
+  const auto hello = DecodeHello(caller->first.payload);
+  ASSERT_TRUE(hello.ok());
+  EXPECT_GE(hello->waited, 20min);
+}
+
+TEST_F(RendezvousTest, WhoIsLateIsSaid) {
+  ::testing::internal::CaptureStderr();
+  Options options = RankOptions(1, 3);
+  options.budget = 1s;  // half of which passes before the line
+  const Joined joined = Join(id(), options);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(joined.status().code(), ErrorCode::kTimeout);
+  EXPECT_THAT(said, ::testing::ContainsRegex(
+                        "still waiting for 2 of 3 ranks to come to init, [0-9.]+ s: ranks 0, 2\n"));
+  EXPECT_THAT(said, ::testing::ContainsRegex("still waiting for all 3 ranks to come to init, "));
+}
+
 /// Two ranks of which the test plays one: the child of the other in the tree.
 class PlayedChild : public RendezvousTest {
  protected:
