@@ -119,10 +119,7 @@ class CudaHostNodes : public ::testing::TestWithParam<Placement> {
 INSTANTIATE_TEST_SUITE_P(Placements, CudaHostNodes,
                          ::testing::Values(Placement{"OneEach", {"a", "b"}},
                                            Placement{"Scattered", {"a", "b", "a", "b", "a"}},
-                                           Placement{"Growing", {"a", "b", "a"}, "vmm"},
-                                           Placement{"Isolated", {"a", "b", "b"}, "isolation"},
-                                           Placement{"OneNode", {"a", "a"}, "static", true},
-                                           Placement{"Ipc", {"a", "b"}, "static", false, "ipc"}),
+                                           Placement{"Growing", {"a", "b", "a"}, "vmm"}),
                          [](const auto& parameter) { return parameter.param.name; });
 
 TEST_P(CudaHostNodes, AKernelPutsToAnotherNode) {
@@ -259,6 +256,17 @@ TEST_P(CudaHostNodes, AtomicsAreExactWhoeverTakesPart) {
 }
 TEST_P(CudaHostNodes, AtomicsOf32BitsAreExactWhoeverTakesPart) {
   RunAll([](const Pe& pe, NodePe& node) { CountTogether<device::u32>(pe, node); });
+}
+
+/// Other ways to have a network, or memory.
+class CudaHostNodesOtherwise : public CudaHostNodes {};
+INSTANTIATE_TEST_SUITE_P(Placements, CudaHostNodesOtherwise,
+                         ::testing::Values(Placement{"Isolated", {"a", "b", "b"}, "isolation"},
+                                           Placement{"OneNode", {"a", "a"}, "static", true},
+                                           Placement{"Ipc", {"a", "b"}, "static", false, "ipc"}),
+                         [](const auto& parameter) { return parameter.param.name; });
+TEST_P(CudaHostNodesOtherwise, AtomicsAreExactWhoeverTakesPart) {
+  RunAll([](const Pe& pe, NodePe& node) { CountTogether<u64>(pe, node); });
 }
 
 TEST_P(CudaHostNodes, ASignalOfAKernelComesBehindItsData) {
