@@ -45,6 +45,12 @@ Status DescribeFault(const device::FaultRecord& fault) {
                    fault.pe, call);
     case device::FaultReason::kRemoteFailed:
       return Error(ErrorCode::kInternal, "a kernel's {} failed on its way to another node", call);
+    case device::FaultReason::kNotGlobal:
+      return Error(ErrorCode::kInvalidArgument,
+                   "a kernel ended early: its {} named, for a PE of another node, memory that is "
+                   "the thread's or the block's own, or none: the host carries it, and reaches "
+                   "global memory alone",
+                   call);
     case device::FaultReason::kNone: break;
   }
   return Error(ErrorCode::kInternal, "a kernel ended early in a {}, for reason {}", call,

@@ -92,6 +92,17 @@ TEST_F(DeviceFaultsDeathTest, OfAPeWithoutAnAddressSayThatItIsNotReached) {
   globalGpuStates.inline_pes[1].heap = 0;
   ExpectTold([&] { P(heap_, u64{1}, 1); }, FaultReason::kPeOutOfReach, FaultCall::kPut, 1, kPes);
 }
+TEST_F(DeviceFaultsDeathTest, OfMemoryThatTheHostCannotCarrySayWhichCallNamedIt) {
+  globalGpuStates.inline_pes[1].heap = 0;
+  globalGpuStates.flags = kHasRemotePes;
+  const auto expect = [this](auto call, FaultCall of) {
+    ExpectTold(call, FaultReason::kNotGlobal, of, 1, 0);
+  };
+  expect([&] { ShmemPutMem(heap_, nullptr, 8, 1); }, FaultCall::kPut);
+  expect([&] { ShmemGetMemNbi(nullptr, heap_, 8, 1); }, FaultCall::kGet);
+  expect([&] { ShmemPutMemSignal(heap_, nullptr, 8, heap_ + 1, 1, Signal::kSet, 1); },
+         FaultCall::kSignal);
+}
 TEST_F(DeviceFaultsDeathTest, OfMoreElementsThanAddressesSayHowLargeTheyAre) {
   u64* const words = heap_;
   auto* const halves = reinterpret_cast<u32*>(heap_);

@@ -30,6 +30,7 @@ enum class FaultReason : u32 {
   kTwoMeetings = 4,      ///< this PE, `pe`, was in a barrier or collective of that kind already
   kTooManyElements = 5,  ///< of `value` bytes: there are not so many addresses
   kRemoteFailed = 6,     ///< a command on the ring failed, and whoever serves it knows why
+  kNotGlobal = 7,        ///< the ring was to bring or take what is the thread's or block's own
 };
 /// What the thread had called.
 enum class FaultCall : u32 {

@@ -159,6 +159,14 @@ MORI_DEVICE_FN u32 Funnel(u32 low, u32 high, u32 bits) {
 MORI_PTX_CONSTANT(u32, "32", "r")
 MORI_PTX_CONSTANT(u64, "64", "l")
 #undef MORI_PTX_CONSTANT
+/// Whether there is memory that not only this thread, or its block, has.
+MORI_DEVICE_FN bool IsGlobal(u64 address) {
+  u32 is_global;
+  asm("{ .reg .pred p; isspacep.global p, %1; selp.u32 %0, 1, 0, p; }"
+      : "=r"(is_global)
+      : "l"(address));
+  return address != 0 && is_global != 0;
+}
 /// Ends the kernel with a message: cudaErrorAssert, and a line on standard error.
 [[noreturn]] MORI_DEVICE_COLD_FN void Fail(const char* message) {
   __assertfail(message, "mori/shmem/device", 0, "MORI Shmem", 1);
@@ -199,6 +207,11 @@ MORI_DEVICE_FN void FenceSequential() {
   FenceAcquire();
 }
 MORI_DEVICE_FN void Sleep() { __builtin_amdgcn_s_sleep(1); }
+MORI_DEVICE_FN bool IsGlobal(u64 address) {
+  const void* pointer = reinterpret_cast<const void*>(address);
+  return address != 0 && !__builtin_amdgcn_is_shared(pointer) &&
+         !__builtin_amdgcn_is_private(pointer);
+}
 #else
 #define MORI_SCOPED(name, ...) __atomic_##name(__VA_ARGS__)
 MORI_DEVICE_FN void FenceRelease() { __atomic_thread_fence(__ATOMIC_RELEASE); }
@@ -206,6 +219,7 @@ MORI_DEVICE_FN void FenceSystem() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 MORI_DEVICE_FN void FenceAcquire() { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 MORI_DEVICE_FN void FenceSequential() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 MORI_DEVICE_FN void Sleep() { ::sched_yield(); }
+MORI_DEVICE_FN bool IsGlobal(u64 address) { return address != 0; }
 #endif
 
 // The thread sanitizer knows no fences: under it each access to a word does by itself what a fence

@@ -29,10 +29,16 @@ MORI_DEVICE_FN RingCommand CommandTo(int pe, RingOp op, FaultCall call) {
   return command;
 }
 
+/// Ends a thread whose memory, `bytes` at `here`, nobody else reaches: the host would be at a loss.
+MORI_DEVICE_FN void RequireGlobal(u64 here, u64 bytes, int pe, FaultCall call) {
+  if (bytes != 0 && !IsGlobal(here))
+    FailWith(FaultReason::kNotGlobal, call, pe, 0, "what goes to another node is in global memory");
+}
 /// Bytes at `there` of `pe`'s heap, to or from `here`. Waits where `op` is kPut or kGet. @return
 /// whether it failed
 MORI_DEVICE_COLD_FN bool RemoteCopy(RingOp op, FaultCall call, int pe, u64 there, u64 here,
                                     u64 bytes) {
+  RequireGlobal(here, bytes, pe, call);
   const Ring ring = RingTo(pe, call);
   RingCommand command = CommandTo(pe, op, call);
   u64 first = 0;
@@ -57,6 +63,7 @@ MORI_DEVICE_FN bool RemoteGet(RingOp op, int pe, void* dest, const void* source,
 }
 /// `bytes` at `source + pe * stride` to `dest` of each remote `pe`. Complete after a quiet.
 MORI_DEVICE_COLD_FN void RemotePutToAll(void* dest, const void* source, u64 bytes, u64 stride) {
+  RequireGlobal(reinterpret_cast<u64>(source), bytes, -1, FaultCall::kCollective);
   const Ring ring = RingTo(-1, FaultCall::kCollective);
   RingCommand command = CommandTo(-1, RingOp::kPutToAll, FaultCall::kCollective);
   command.value = stride;
@@ -109,6 +116,7 @@ MORI_DEVICE_COLD_FN u64 RemoteFetch(int pe, u64 word, RingAtomic code, u32 width
 /// A put whose signal shows behind its data. @return whether it failed, if it `waits`
 MORI_DEVICE_COLD_FN bool RemotePutSignal(int pe, void* dest, const void* source, u64 bytes,
                                          u64* sig_addr, RingAtomic code, u64 signal, bool waits) {
+  RequireGlobal(reinterpret_cast<u64>(source), bytes, pe, FaultCall::kSignal);
   const Ring ring = RingTo(pe, FaultCall::kSignal);
   u64 there = HeapOffset(dest);
   u64 from = reinterpret_cast<u64>(source);
