@@ -77,8 +77,7 @@ quiet_tests=(CudaLitmus.AFlagAfterQuietComesBehindTheMessage CudaLitmus.OfTwoTha
   CudaWaits.WhatWasPutBeforeQuietIsThereAfterIt)
 get_tests=(CudaWaits.WhatAGetBringsIsThereAfterQuiet)
 wait_tests=(CudaLitmus.AfterAWaitNothingIsAsItWasReadBefore)
-barrier_tests=(CudaLitmus.ABarrierBringsWhatWasPutBefore CudaCollectives.ABarrierCompletesWhatAllHavePut
-  CudaKernels.AHundredThousandBarriers)
+barrier_tests=(CudaLitmus.ABarrierBringsWhatWasPutBefore)
 late_barrier_tests=(CudaLitmus.ABarrierStandsForThreadsThatComeLate CudaLitmus.ABarrierBringsWhatWasPutBefore)
 stream_tests=(CudaLitmus.ACollectiveOnAStreamBringsTheWholeMessage)
 stream_barrier_tests=(CudaLitmus.ABarrierOnAStreamBringsWhatKernelsPutBefore)

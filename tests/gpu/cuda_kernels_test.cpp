@@ -133,7 +133,9 @@ TEST_P(CudaKernels, AtomicsSumExactly) {
             "");
 }
 
-TEST_P(CudaKernels, AHundredThousandBarriers) {
+// That they end, and keep the PEs in step. A fence that is missing is seen by the litmus tests
+// alone.
+TEST_P(CudaKernels, AHundredThousandBarriersKeepInStep) {
   EXPECT_EQ(Run([](const Pe& pe) {
               GpuPe gpu(pe, "kernels");
               auto* rounds = gpu.Zeroed<std::uint64_t>(1);
