@@ -373,6 +373,8 @@ TEST_P(Operations, SignalSeenMeansDataSeen) {
   });
 }
 
+// Where the processor keeps stores in order, this cannot miss the fence: test_ordering.py looks for
+// it in the machine code for one that does not.
 TEST_P(Operations, PutThenFenceThenFlagArrivesInOrder) {
   RunAll([](const Pe& pe) {
     pe.Init();

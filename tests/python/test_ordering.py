@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 PROGRAMS = ROOT / "tests" / "ordering"
 HOST_OPS = "include/mori/shmem/host_ops.hpp"
 BOARD = "src/node/board.cpp"
+WORD_ATOMIC = "src/base/word_atomic.cpp"
 # Copies stay calls, which the sanitizer sees.
 SANITIZE = ["-O1", "-g", "-fsanitize=thread", "-fno-builtin"]
 SANITIZER_FOUND_A_RACE = 66
@@ -135,8 +136,8 @@ def test_the_changes_of_the_gpus_litmus_tests_find_their_text(tmp_path: pathlib.
     )
 
 
-def aarch64_functions(tree: pathlib.Path) -> dict[str, str]:
-    """Machine code of the probes for a weakly ordered processor, by function."""
+def aarch64_code(tree: pathlib.Path, source: pathlib.Path) -> str:
+    """Machine code of a source for a weakly ordered processor."""
     machine = subprocess.run(
         ["g++", "-dumpmachine"], capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -159,10 +160,15 @@ def aarch64_functions(tree: pathlib.Path) -> dict[str, str]:
     headers.append(f"/usr/include/{machine}")
     command = ["clang++", "--target=aarch64-linux-gnu", "-std=c++20", "-O2", "-S", "-o", "-"]
     command += [flag for folder in headers for flag in ("-isystem", str(folder))]
-    command += [f"-I{tree}/include", f"-I{PROGRAMS}", str(PROGRAMS / "instructions.cpp")]
-    code = subprocess.run(
+    command += [f"-I{tree}/include", f"-I{tree}/src", f"-I{PROGRAMS}", str(source)]
+    return subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=BUILD_SECONDS
     ).stdout
+
+
+def aarch64_functions(tree: pathlib.Path) -> dict[str, str]:
+    """That of the probes, by function."""
+    code = aarch64_code(tree, PROGRAMS / "instructions.cpp")
     return {
         match[1]: match[2]
         for match in re.finditer(
@@ -192,3 +198,19 @@ def test_a_weakly_ordered_processor_gets_its_fence(
     relaxed = "std::memory_order_relaxed" if order.startswith("std::") else "__ATOMIC_RELAXED"
     broken = aarch64_functions(tree_with(tmp_path, (HOST_OPS, order, relaxed)))
     assert not re.search(instruction, broken[function]), broken[function]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "order"),
+    [(r"\bstlxr\b", "std::memory_order_acq_rel"), (r"\bldar\b", "std::memory_order_acquire")],
+    ids=["change", "read"],
+)
+def test_atomics_out_of_line_are_ordered_on_a_weakly_ordered_processor(
+    tmp_path: pathlib.Path, instruction: str, order: str
+) -> None:
+    right = tree_with(tmp_path, None)
+    code = aarch64_code(right, right / WORD_ATOMIC)
+    assert re.search(instruction, code), code
+    assert not re.search(r"\b(ldxr|stxr)\b", code), code  # these have no order
+    broken = tree_with(tmp_path, (WORD_ATOMIC, order, "std::memory_order_relaxed"))
+    assert not re.search(instruction, aarch64_code(broken, broken / WORD_ATOMIC))
