@@ -236,7 +236,6 @@ Status Board::Await(const Gate& gate, std::uint32_t epoch, WaitWatch* watch) {
       return IsOpen(gate, epoch) ? Status() : LostStatus();
     }
     if (waiter.phase() == Waiter::Phase::kYield) {
-      if (beside_) beside_();
       waiter.Pause();
     } else {
       MORI_RETURN_IF_ERROR(Sleep(gate, epoch, watch));

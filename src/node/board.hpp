@@ -86,7 +86,7 @@ class Board {
   /// Of index 0, once after each `Join()` that went well.
   void Announce(const Joint& joint);
 
-  /// Called beside each look of a wait that does not sleep. Before the first wait.
+  /// Called beside each look of a wait that spins. Before the first wait.
   void set_beside(std::function<void()> call) { beside_ = std::move(call); }
 
   /// Agreement on a barrier, on the fast path.

@@ -101,35 +101,26 @@ Status Leaders::Tell(int node, std::uint64_t place, const Note& note) {
 
 Result<std::uint64_t> Leaders::Hear(const Note& note, WaitWatch* watch) const {
   Channel& channel = parts_.network->channel();
+  // Who may not spin sleeps at once: the thread that serves others does the work, and each look
+  // here would take the CPU from it.
   Waiter waiter(parts_.board->may_spin());
   for (;;) {
     const std::uint64_t arrivals = channel.Arrivals();
     // Acquire: what was told before the word, and all that its leader knew to be there.
     const std::uint64_t word = __atomic_load_n(&note.word, __ATOMIC_ACQUIRE);
     if (word >> kFlagBits == meeting_) return word;
-    switch (waiter.phase()) {
-      case Waiter::Phase::kSpin:
-        channel.Progress();
-        waiter.Pause();
-        break;
-      case Waiter::Phase::kYield:
-      case Waiter::Phase::kSleep: {
-        const bool sleeps = waiter.phase() == Waiter::Phase::kSleep;
-        FaultPoint("leaders: before the look for an end");
-        // What came before the end counts: look once more.
-        const Status ended = CheckWait(sleeps ? watch : nullptr);
-        const std::uint64_t now = __atomic_load_n(&note.word, __ATOMIC_ACQUIRE);
-        if (now >> kFlagBits == meeting_) return now;
-        MORI_RETURN_IF_ERROR(ended);
-        if (sleeps) {
-          channel.AwaitArrival(arrivals, kLongestSleep);
-        } else {
-          channel.Progress();
-          waiter.Pause();
-        }
-        break;
-      }
+    if (waiter.phase() == Waiter::Phase::kSpin) {
+      channel.Progress();
+      waiter.Pause();
+      continue;
     }
+    FaultPoint("leaders: before the look for an end");
+    // What came before the end counts: look once more.
+    const Status ended = CheckWait(watch);
+    const std::uint64_t now = __atomic_load_n(&note.word, __ATOMIC_ACQUIRE);
+    if (now >> kFlagBits == meeting_) return now;
+    MORI_RETURN_IF_ERROR(ended);
+    channel.AwaitArrival(arrivals, kLongestSleep);
   }
 }
 

@@ -403,7 +403,7 @@ TEST_F(BoardWakes, ALossWakesWhoSpeaksForAll) {
   EXPECT_EQ(speaker.status().code(), ErrorCode::kPeerLost);
 }
 
-TEST(Board, AWaitThatDoesNotSleepCallsWhatIsBesideIt) {
+TEST(Board, AWaitThatSpinsCallsWhatIsBesideIt) {
   const auto boards = MakeBoardsOfOneMapping(2);
   std::atomic<int> calls{0};
   boards[0]->set_beside([&] { ++calls; });
