@@ -58,13 +58,18 @@ std::uint32_t UniqueFd::LockForks() {
   return Book::Instance().era();
 }
 
-bool UniqueFd::UnlockForks(int fd) {
+bool UniqueFd::UnlockForks(std::span<const int> fds) {
   const int error = errno;
   // Also when there is no memory to note it: a lock that stayed would hold up every later fork.
   const std::lock_guard lock(Book::Instance().mutex(), std::adopt_lock);
-  if (fd >= 0) Book::Instance().Note(fd);
+  bool has_any = false;
+  for (const int fd : fds) {
+    if (fd < 0) continue;
+    Book::Instance().Note(fd);
+    has_any = true;
+  }
   errno = error;
-  return fd >= 0;
+  return has_any;
 }
 
 void UniqueFd::Forget(std::uint32_t era, int fd, bool close) {

@@ -3,8 +3,12 @@
 
 #include <unistd.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
+#include <vector>
 
 namespace mori::shmem {
 
@@ -33,7 +37,21 @@ class UniqueFd {
     UniqueFd made;
     const std::uint32_t era = LockForks();
     made.fd_ = open();
-    made.era_ = UnlockForks(made.fd_) ? era : 0;
+    made.era_ = UnlockForks({&made.fd_, 1}) ? era : 0;
+    return made;
+  }
+  /// The same for any number: `open` returns how many it has put into the array, `kMost` at most.
+  template <std::size_t kMost, typename Open>
+  static std::vector<UniqueFd> AllKeptFromChildren(Open open) {
+    std::array<int, kMost> fds;
+    const std::uint32_t era = LockForks();
+    const std::size_t count = open(fds);
+    const bool is_noted = UnlockForks({fds.data(), count});
+    std::vector<UniqueFd> made(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      made[i].fd_ = fds[i];
+      made[i].era_ = is_noted ? era : 0;
+    }
     return made;
   }
 
@@ -60,8 +78,8 @@ class UniqueFd {
  private:
   /// Keeps forks away. @return the number of this process among those that forked from each other
   static std::uint32_t LockForks();
-  /// Notes `fd`, unless it is -1. @return whether it did; errno stays what it was
-  static bool UnlockForks(int fd);
+  /// Notes all but -1. @return whether there was any; errno stays what it was
+  static bool UnlockForks(std::span<const int> fds);
   static void Forget(std::uint32_t era, int fd, bool close);
 
   int fd_ = -1;

@@ -5,8 +5,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <list>
 #include <thread>
 
@@ -62,6 +64,22 @@ std::uint32_t IndexOf(const Bytes& said, const FdListener::Token& token) {
   std::memcpy(&introduction, said.data(), sizeof introduction);
   const bool knows = sodium_memcmp(introduction.token.data(), token.data(), token.size()) == 0;
   return knows ? introduction.index : 0;
+}
+
+UniqueFd Duplicate(int fd) {
+  return UniqueFd::KeptFromChildren([fd] { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); });
+}
+
+/// Those that came along with a message.
+std::size_t DescriptorsOf(const msghdr& message, std::array<int, kFdsPerMessage>& fds) {
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  const bool has_any =
+      header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS;
+  if (!has_any) return 0;
+  const std::size_t count =
+      std::min((header->cmsg_len - CMSG_LEN(0)) / sizeof(int), kFdsPerMessage);
+  std::memcpy(fds.data(), CMSG_DATA(header), count * sizeof(int));
+  return count;
 }
 
 WaitClock ClockUntil(const Deadline& deadline) {
@@ -307,11 +325,15 @@ Result<std::vector<UniqueFd>> FdExchange::ReceiveFds(int socket, std::size_t cou
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-    // A peer with a CPU of its own answers sooner than a sleeper wakes.
-    for (int tries = may_spin_ ? kSpins : 0; got < 0 && errno == EAGAIN && tries > 0; --tries) {
+    ssize_t got = -1;
+    const auto receive = [&](std::array<int, kFdsPerMessage>& fds) {
       got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-    }
+      return got > 0 ? DescriptorsOf(message, fds) : std::size_t{0};
+    };
+    std::vector<UniqueFd> arrived = UniqueFd::AllKeptFromChildren<kFdsPerMessage>(receive);
+    // A peer with a CPU of its own answers sooner than a sleeper wakes.
+    for (int tries = may_spin_ ? kSpins : 0; got < 0 && errno == EAGAIN && tries > 0; --tries)
+      arrived = UniqueFd::AllKeptFromChildren<kFdsPerMessage>(receive);
     if (got < 0 && errno == EAGAIN) {
       MORI_RETURN_IF_ERROR(Wait(socket, POLLIN, deadline));
       continue;
@@ -327,15 +349,7 @@ Result<std::vector<UniqueFd>> FdExchange::ReceiveFds(int socket, std::size_t cou
       return Error(ErrorCode::kMismatch, "another PE of this node could not share its memory");
     }
     announced_so_far += announced;
-    const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-      const std::size_t arrived = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (std::size_t i = 0; i < arrived; ++i) {
-        int fd = -1;
-        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-        received.emplace_back(fd);
-      }
-    }
+    std::ranges::move(arrived, std::back_inserter(received));
   }
   if (received.size() != count) {
     return Error(ErrorCode::kSystem,
@@ -358,7 +372,7 @@ Result<std::vector<UniqueFd>> FdExchange::AllGather(std::span<const int> mine, s
   if (mine.empty()) outcome = Error(ErrorCode::kSystem, "this PE could not share its memory");
   std::vector<UniqueFd> all(total);
   for (std::size_t i = 0; i < mine.size() && outcome.ok(); ++i) {
-    all[i].Reset(::fcntl(mine[i], F_DUPFD_CLOEXEC, 0));
+    all[i] = Duplicate(mine[i]);
     if (!all[i].valid()) outcome = Status::FromErrno(errno, "duplicate a descriptor");
   }
   const Status gathered = GatherAtFirst(all, each, deadline);
@@ -398,7 +412,7 @@ Result<UniqueFd> FdExchange::Broadcast(int mine, const Deadline& deadline) {
     MORI_ASSIGN_OR_RETURN(auto received, ReceiveFds(sockets_[0].get(), 1, deadline));
     return std::move(received[0]);
   }
-  UniqueFd copy(::fcntl(mine, F_DUPFD_CLOEXEC, 0));
+  UniqueFd copy = Duplicate(mine);
   if (!copy.valid()) return Status::FromErrno(errno, "duplicate a descriptor");
   for (std::size_t i = 1; i < sockets_.size(); ++i) {
     MORI_RETURN_IF_ERROR(SendFds(sockets_[i].get(), std::span(&mine, 1), deadline));

@@ -116,43 +116,49 @@ TEST_P(InitStep, KillOfTheFirstIsToldToAll) { Check(3, 0, DieByKill); }
 TEST_P(InitStep, KillOfAnInnerRankIsToldToAll) { Check(12, 1, DieByKill); }
 TEST_P(InitStep, ExitIsToldToAll) { Check(2, 1, Exit); }
 
-/// The sockets that this process has.
-int Sockets() {
+/// The descriptors that this process has, of any kind.
+int Descriptors() {
   int count = 0;
-  for (int fd = 0; fd < 1024; ++fd) {
-    int domain = 0;
-    socklen_t length = sizeof domain;
-    count += ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0;
-  }
+  for (int fd = 0; fd < 1024; ++fd) count += ::fcntl(fd, F_GETFD) >= 0;
   return count;
 }
-int SocketsOfAChild() {
+int DescriptorsOfAChild() {
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(Sockets());
+  if (child == 0) ::_exit(Descriptors());
   int status = 0;
   ::waitpid(child, &status, 0);
   return WEXITSTATUS(status);
 }
-int sockets_before_init = 0;
+int descriptors_before_init = 0;
 
-/// Forks, and ends if the child has a socket of the library.
+/// Forks, and ends if the child has a descriptor of the library: a connection hides the death of
+/// this process, and the file of a heap keeps its memory.
 void ForkAndCount() {
-  const int now = SocketsOfAChild();
-  if (now != sockets_before_init)
-    throw testing::PeFailure(
-        fmt::format("a forked child has {} sockets of the library", now - sockets_before_init));
+  const int now = DescriptorsOfAChild();
+  if (now != descriptors_before_init)
+    throw testing::PeFailure(fmt::format("a forked child has {} descriptors of the library",
+                                         now - descriptors_before_init));
 }
 
-TEST_P(InitStep, AForkLeavesNoConnectionToTheChild) {
+void ExpectChildrenHaveNothing(const char* point) {
   const auto outcomes = RunProcesses(10, [&](const Pe& pe) {
-    sockets_before_init = SocketsOfAChild();
-    if (pe.rank <= 1) StumbleAt(GetParam(), ForkAndCount);
+    descriptors_before_init = DescriptorsOfAChild();
+    if (pe.rank <= 1) StumbleAt(point, ForkAndCount);
     pe.Init();
+    PE_CHECK(ShmemMalloc(1 << 20) != nullptr);
     ForkAndCount();
     PE_CHECK_EQ(ShmemFinalize(), 0);
   });
   EXPECT_EQ(Failures(outcomes), "");
 }
+
+TEST_P(InitStep, AForkLeavesNoDescriptorToTheChild) { ExpectChildrenHaveNothing(GetParam()); }
+
+class ExchangeStep : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Points, ExchangeStep,
+                         ::testing::Values("heap: memory made", "heap: memory mapped"),
+                         [](const auto& parameter) { return NameOf(parameter.param); });
+TEST_P(ExchangeStep, AForkLeavesNoDescriptorToTheChild) { ExpectChildrenHaveNothing(GetParam()); }
 
 /// Breaks this PE's connections for descriptors, as no lost PE does.
 void BreakDescriptorExchange() {

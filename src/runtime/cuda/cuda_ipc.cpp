@@ -115,7 +115,8 @@ class OwnMemory final : public DeviceMemory {
     MORI_RETURN_IF_ERROR(device.driver().Check(
         device.driver().ipc_get(&record.handle, allocation_->address()),
         fmt::format("export {} of device memory by CUDA IPC", FormatByteSize(bytes()))));
-    UniqueFd file(::memfd_create("mori_shmem_ipc", MFD_CLOEXEC));
+    auto file =
+        UniqueFd::KeptFromChildren([] { return ::memfd_create("mori_shmem_ipc", MFD_CLOEXEC); });
     if (!file.valid()) return Status::FromErrno(errno, "create a file for an IPC handle");
     if (::write(file.get(), &record, sizeof record) != static_cast<ssize_t>(sizeof record)) {
       return Status::FromErrno(errno, "write an IPC handle");

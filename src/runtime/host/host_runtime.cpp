@@ -21,7 +21,8 @@ class HostMemory final : public DeviceMemory {
   int fd() const { return fd_.get(); }
 
   Result<UniqueFd> Export() const override {
-    UniqueFd copy(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+    auto copy =
+        UniqueFd::KeptFromChildren([this] { return ::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0); });
     if (!copy.valid()) return Status::FromErrno(errno, "duplicate the descriptor of heap memory");
     return copy;
   }
@@ -107,7 +108,8 @@ Result<std::unique_ptr<DeviceMemory>> HostRuntime::Allocate(std::uint64_t bytes,
                  "{} of heap memory are over this process's limit of {} for a file (ulimit -f)",
                  FormatByteSize(bytes), FormatByteSize(file_size.rlim_cur));
   }
-  UniqueFd fd(::memfd_create("mori_shmem_heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  auto fd = UniqueFd::KeptFromChildren(
+      [] { return ::memfd_create("mori_shmem_heap", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
   if (!fd.valid()) return Status::FromErrno(errno, "create heap memory");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return Status::FromErrno(errno, fmt::format("size heap memory to {}", FormatByteSize(bytes)),
