@@ -11,6 +11,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
 #include "bootstrap/socket.hpp"
@@ -129,6 +130,7 @@ void RendezvousServer::Serve() {
 }
 
 void RendezvousServer::AwaitLastWord(std::chrono::milliseconds limit) {
+  FaultPoint("rendezvous: the last word is awaited");
   std::unique_lock lock(finished_mutex_);
   finished_changed_.wait_for(lock, limit, [this] { return finished(); });
 }

@@ -7,10 +7,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 #include <filesystem>
 #include <future>
 
+#include "base/fault_point.hpp"
 #include "bootstrap/letter.hpp"
 #include "bootstrap/socket.hpp"
 #include "support/bootstrap_ranks.hpp"
@@ -776,6 +778,39 @@ TEST(JoinedRanks, AreHeardThoughTheSystemDoesNotSayWhoSpeaks) {
                                  return "";
                                }),
             "");
+}
+
+std::atomic<bool> is_awaited{false};
+
+TEST(RendezvousService, AForkDoesNotWaitForALastWord) {
+  const auto body = [](int) -> std::string {
+    RendezvousService& service = RendezvousService::Instance();
+    const auto id = service.Open(OnLoopback());
+    if (!id.ok()) return id.status().message();
+    FakeRank rank(*id, 0, 2);  // the other never comes: nobody has a last word
+    rank.SayHello();
+    fault_hook = [](const char* point) {
+      if (std::string_view(point) == "rendezvous: the last word is awaited") is_awaited = true;
+    };
+    // A machine that is busy may stop this thread for as long as the other waits.
+    for (int attempt = 0; attempt < 5; ++attempt) {
+      std::atomic<bool> has_ended{false};
+      is_awaited = false;
+      std::thread waiting([&] {
+        // Nothing is awaited before the first rank's call has been heard.
+        while (!is_awaited) service.AwaitLastWord(DecodeUniqueId(*id)->name);
+        has_ended = true;
+      });
+      while (!is_awaited) std::this_thread::yield();
+      service.BeforeFork();
+      service.AfterForkInParent();
+      const bool did_wait = has_ended;
+      waiting.join();
+      if (!did_wait) return "";
+    }
+    return "the fork waited";
+  };
+  EXPECT_EQ(testing::RunForked(1, body), "");
 }
 
 TEST(RendezvousService, TheAddressOfAClaimedIdIsFree) {
