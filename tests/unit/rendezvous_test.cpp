@@ -802,8 +802,13 @@ TEST(RendezvousService, AForkDoesNotWaitForALastWord) {
         has_ended = true;
       });
       while (!is_awaited) std::this_thread::yield();
-      service.BeforeFork();
-      service.AfterForkInParent();
+      // Forks that wait for the other thread end together with it, the first of them a little
+      // before.
+      for (int forks = 0; forks < 100; ++forks) {
+        service.BeforeFork();
+        service.AfterForkInParent();
+        ::usleep(1000);
+      }
       const bool did_wait = has_ended;
       waiting.join();
       if (!did_wait) return "";
