@@ -64,6 +64,7 @@ command -v debootstrap >/dev/null || fail "needs debootstrap (apt-get install de
 : >"$log"
 [[ "${KEEP:-}" == 1 && -d $root/root ]] || make_machine
 mkdir -p "$root/root/.cache/pip" "$HOME/.cache/pip"
+mount --bind "$root" "$root" # a root is where something is mounted: programs with mounts of their own need that
 for place in proc sys dev dev/pts; do
   mount --bind "/$place" "$root/$place"
 done

@@ -122,8 +122,9 @@ std::vector<Variable> Table() {
 
 /// Read by the build, the tests and the benchmarks; a program under them inherits them.
 constexpr std::string_view kToolVariables[] = {
-    "MORI_WITHOUT_TORCH", "MORI_SKIP_APT",  "MORI_NVCC",      "MORI_COMMAND",
-    "MORI_BUILD_DIR",     "MORI_BENCH_PIN", "MORI_BENCH_TAG", "MORI_TEST_NODES"};
+    "MORI_WITHOUT_TORCH", "MORI_SKIP_APT",   "MORI_NVCC",
+    "MORI_COMMAND",       "MORI_BUILD_DIR",  "MORI_BENCH_PIN",
+    "MORI_BENCH_TAG",     "MORI_TEST_NODES", "MORI_TEST_NETWORKS"};
 
 constexpr std::string_view kPrefix = "MORI_";
 

@@ -1,6 +1,7 @@
 #include "node/fd_exchange.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 

@@ -1,6 +1,7 @@
 // Who this process is, by what its launcher put into the environment.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>

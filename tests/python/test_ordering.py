@@ -144,13 +144,18 @@ def aarch64_code(tree: pathlib.Path, source: pathlib.Path) -> str:
     version = subprocess.run(
         ["g++", "-dumpversion"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    # The system's headers take any processor but this machine's for one of 32 bits: two of them
-    # are replaced.
+    # The system's headers take any processor but this machine's for one of 32 bits, and have types
+    # that others lack: three of them are replaced.
     (tree / "system" / "gnu").mkdir(parents=True, exist_ok=True)
     (tree / "system" / "gnu" / "stubs-32.h").touch()
     (tree / "system" / "bits").mkdir(exist_ok=True)
     (tree / "system" / "bits" / "wordsize.h").write_text(
         "#define __WORDSIZE 64\n#define __WORDSIZE_TIME64_COMPAT32 0\n"
+    )
+    without = ("FLOAT128", "DISTINCT_FLOAT128", "FLOAT64X", "FLOAT64X_LONG_DOUBLE")
+    (tree / "system" / "bits" / "floatn.h").write_text(
+        "".join(f"#define __HAVE_{each} 0\n" for each in without)
+        + "#include <bits/floatn-common.h>\n"
     )
     headers = [
         tree / "system",
