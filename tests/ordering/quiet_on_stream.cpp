@@ -12,6 +12,10 @@ namespace mori::shmem {
 // Without a network, as here, each of these has nothing to do but what the test does not ask for.
 Status Operations::Put(void*, const void*, std::uint64_t, int, Until) const { return Status(); }
 Status Operations::Get(void*, const void*, std::uint64_t, int, Until) const { return Status(); }
+Status Operations::PutSignal(void*, const void*, std::uint64_t, std::uint64_t*, std::uint64_t,
+                             SignalOp, int) const {
+  return Status();
+}
 Status Operations::Signal(std::uint64_t*, std::uint64_t, SignalOp, int) const { return Status(); }
 Status Operations::Quiet() const { return Status(); }
 

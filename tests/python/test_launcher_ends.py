@@ -475,7 +475,7 @@ def test_a_limit_of_file_size_is_an_error_of_the_output(
     mori: Launcher, tmp_path: pathlib.Path
 ) -> None:
     place = tmp_path / "cleaned"
-    script = f"trap ': > {place}; exit 7' TERM; while :; do echo 0123456789abcdef; done"
+    script = f"trap ': > {place}; exit 7' PIPE; while :; do echo 0123456789abcdef; done"
     with open(tmp_path / "out", "wb") as out:
         done = subprocess.run(
             [mori.path, "run", "-n", "1", "--", *shell(script)],
@@ -487,9 +487,10 @@ def test_a_limit_of_file_size_is_an_error_of_the_output(
                 resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY)
             ),
         )
-    assert done.returncode != 0
+    assert done.returncode == 7
     assert b"mori run: cannot write the output of PEs: File too large\n" in done.stderr
-    assert place.exists(), "the PE was not ended by SIGTERM first"
+    assert b"PE 0 failed first: exited with status 7" in done.stderr
+    assert place.exists(), "the PE could not clean up when its output was no longer taken"
 
 
 def test_a_launcher_that_may_poll_no_longer_hears_its_pes(
