@@ -24,8 +24,11 @@ class WaitClock {
   using Clock = std::chrono::steady_clock;
   enum class Due { kNothing, kLine, kTimeout };
 
-  /// @param budget  nothing: for ever
-  explicit WaitClock(std::optional<std::chrono::milliseconds> budget) : budget_(budget) {}
+  /// @param budget  nothing: for ever, as is one that the clock cannot count
+  explicit WaitClock(std::optional<std::chrono::milliseconds> budget) {
+    constexpr auto kMost = std::chrono::floor<std::chrono::milliseconds>(Clock::duration::max());
+    if (budget && *budget < kMost) budget_ = budget;
+  }
 
   /// The first call starts the time.
   Due Look(Clock::time_point now = Clock::now()) {

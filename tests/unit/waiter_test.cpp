@@ -34,6 +34,15 @@ TEST(WaitClock, EndsAtItsBudget) {
   EXPECT_DOUBLE_EQ(clock.BudgetSeconds(), 4);
 }
 
+TEST(WaitClock, ABudgetBeyondTheClockIsNone) {
+  WaitClock clock(std::chrono::milliseconds::max());
+  const WaitClock::Clock::time_point start{};
+  EXPECT_EQ(clock.Look(start), Due::kNothing);
+  EXPECT_EQ(clock.Look(start + 9s), Due::kNothing);
+  EXPECT_EQ(clock.Look(start + 10s), Due::kLine);
+  EXPECT_EQ(clock.Look(start + 24h * 365), Due::kLine);
+}
+
 TEST(WaitClock, ALongBudgetIsAnnouncedLikeNone) {
   WaitClock clock(1h);
   const WaitClock::Clock::time_point start{};
