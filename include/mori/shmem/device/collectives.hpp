@@ -252,10 +252,22 @@ MORI_DEVICE_FN void AllToAll(void* dest, const void* source, u64 bytes) {
   MeetNear<Scope, IfLost::kEnd>(FaultCall::kCollective);
 }
 
+/// Whole numbers wrap.
 struct Sum {
   template <typename T>
   static MORI_DEVICE_FN T Of(T a, T b) {
     return static_cast<T>(a + b);
+  }
+  static MORI_DEVICE_FN int Of(int a, int b) { return Wrapped<int, unsigned>(a, b); }
+  static MORI_DEVICE_FN long Of(long a, long b) { return Wrapped<long, unsigned long>(a, b); }
+  static MORI_DEVICE_FN long long Of(long long a, long long b) {
+    return Wrapped<long long, unsigned long long>(a, b);
+  }
+
+ private:
+  template <typename Signed, typename Unsigned>
+  static MORI_DEVICE_FN Signed Wrapped(Signed a, Signed b) {
+    return static_cast<Signed>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
   }
 };
 struct Min {
