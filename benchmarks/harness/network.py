@@ -17,7 +17,7 @@ from pathlib import Path
 from . import machine
 from .execute import Failure
 from .figures import Figures, Series, parse, short
-from .programs import ROOT
+from .programs import ROOT, build_release
 from .targets import paired_ratio
 
 sys.path.append(str(ROOT / "tests" / "python"))
@@ -69,12 +69,7 @@ class Network:
     def make(self, builds_ours: bool) -> None:
         """Builds ours as a release, and the others with what is installed."""
         if builds_ours:
-            configure = ["cmake", "-S", str(ROOT), "-B", str(self.build), "-G", "Ninja"]
-            configure += ["-DCMAKE_BUILD_TYPE=Release", "-DMORI_BUILD_BENCHMARKS=ON"]
-            configure += ["-DMORI_BUILD_TESTS=OFF", "-DMORI_BUILD_EXAMPLES=OFF"]
-            configure += [f"-DCMAKE_PROJECT_TOP_LEVEL_INCLUDES={ROOT}/cmake/MoriCcache.cmake"]
-            _call(configure)
-            _call(["cmake", "--build", str(self.build), "--target", "bench_network", "mori"])
+            build_release(self.build, "--target", "bench_network", "mori")
         self._compile("libfabric", ["cc"], "libfabric.c", ["-lfabric"])
         self._compile("ucx", ["cc"], "ucx.c", ["-lucp", "-lucs"])
         self._compile("oshmem", ["oshcc"], "network.c", [])
@@ -172,12 +167,6 @@ class Network:
             raise Failure(f"{run}: status {status}: {' | '.join(lines)[:500]}")
         for key, value, best in parse(text):
             figures.add(key, value, best)
-
-
-def _call(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
 
 
 def plan(quick: bool, network: Network) -> list[Run]:

@@ -43,6 +43,16 @@ class Run:
         return f"{' '.join(words)}, {self.pes} PEs"
 
 
+def build_release(build: Path, *arguments: str) -> None:
+    """Builds this project for benchmarks; the arguments are of `cmake --build`."""
+    configure = ["cmake", "-S", str(ROOT), "-B", str(build), "-G", "Ninja"]
+    configure += ["-DCMAKE_BUILD_TYPE=Release", "-DMORI_BUILD_BENCHMARKS=ON"]
+    configure += ["-DMORI_BUILD_TESTS=OFF", "-DMORI_BUILD_EXAMPLES=OFF"]
+    configure += [f"-DCMAKE_PROJECT_TOP_LEVEL_INCLUDES={ROOT}/cmake/MoriCcache.cmake"]
+    _call(configure)
+    _call(["cmake", "--build", str(build), *arguments])
+
+
 @dataclass
 class Programs:
     """Where the built programs are."""
@@ -56,12 +66,7 @@ class Programs:
 
     def make(self) -> None:
         """Builds ours as a release, the peer's with its compiler wrapper, the machine's plainly."""
-        configure = ["cmake", "-S", str(ROOT), "-B", str(self.build), "-G", "Ninja"]
-        configure += ["-DCMAKE_BUILD_TYPE=Release", "-DMORI_BUILD_BENCHMARKS=ON"]
-        configure += ["-DMORI_BUILD_TESTS=OFF", "-DMORI_BUILD_EXAMPLES=OFF"]
-        configure += [f"-DCMAKE_PROJECT_TOP_LEVEL_INCLUDES={ROOT}/cmake/MoriCcache.cmake"]
-        _call(configure)
-        _call(["cmake", "--build", str(self.build), "-j", str(self.jobs)])
+        build_release(self.build, "-j", str(self.jobs))
         flags = ["-O2", "-std=gnu11", "-Wall", "-Wextra"]
         self._compile(["cc", *flags], "machine", "machine")
         if self.has_peer():

@@ -58,6 +58,22 @@ static inline void PrintFigure(const char* metric, size_t bytes, int pes, const 
   fflush(stdout);
 }
 
+/// Nanoseconds of one of the `operations` in a round of `body`, for each batch of about `batch_ns`,
+/// which is at least three rounds.
+static inline void TimeBatches(void (*body)(long rounds), double operations, int batches,
+                               double batch_ns, double* times) {
+  body(3);
+  double start = NowNs();
+  body(5);
+  const double round_ns = (NowNs() - start) / 5;
+  const long rounds = batch_ns / round_ns > 3 ? (long)(batch_ns / round_ns) : 3;
+  for (int b = 0; b < batches; ++b) {
+    start = NowNs();
+    body(rounds);
+    times[b] = (NowNs() - start) / (double)rounds / operations;
+  }
+}
+
 /// Prints times per operation in ns as a figure in `unit`.
 static inline void PrintTimes(const char* metric, size_t bytes, int pes, const char* variant,
                               double* ns, int count, const char* unit) {

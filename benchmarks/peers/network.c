@@ -51,16 +51,7 @@ static void GetMany(long rounds) {
 static void Measure(const char* metric, size_t bytes, const char* variant, void (*body)(long),
                     double operations, const char* unit) {
   double times[kMaxBatches];
-  body(3);
-  double start = NowNs();
-  body(5);
-  const double round_ns = (NowNs() - start) / 5;
-  const long rounds = batch_ns / round_ns > 3 ? (long)(batch_ns / round_ns) : 3;
-  for (int b = 0; b < batches; ++b) {
-    start = NowNs();
-    body(rounds);
-    times[b] = (NowNs() - start) / (double)rounds / operations;
-  }
+  TimeBatches(body, operations, batches, batch_ns, times);
   PrintTimes(metric, bytes, n_pes, variant, times, batches, unit);
 }
 
