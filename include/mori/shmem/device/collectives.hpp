@@ -117,9 +117,10 @@ MORI_DEVICE_FN u32 MeetNear(FaultCall call) {
   const bool leads = Scope::Rank() == 0;
   // Of each thread that tells others; on its way beside the epoch.
   const u32 n_telling = Scope::Size() < n_pes ? Scope::Size() : n_pes;
-  const bool is_second = leads && Swap(is_meeting, n_telling) != 0;
+  // Both at once: what the swap found is asked for when the epoch has come.
   const u64 epoch = NextEpoch<Scope>(my_pe, n_pes, epochs_of(my_pe));
-  if (Scope::SyncAny(is_second)) FailMeeting(call, static_cast<u32>(epoch));
+  const u32 others = leads ? Swap(is_meeting, n_telling) : 0;
+  if (Scope::SyncAny(others != 0)) FailMeeting(call, static_cast<u32>(epoch));
   const bool has_met = TellAndAwait<Scope>(my_pe, n_pes, epoch, epochs_of);
   // Before the scope meets: whichever of its threads lets another scope go on, that one finds 0.
   if (Scope::Rank() < n_pes) FetchAdd(is_meeting, ~0U);

@@ -59,20 +59,30 @@ MORI_DEVICE_FN u64 AddressOf(int pe, u64 PeAddresses::*field, FaultCall call) {
   return globalGpuStates.pes[pe].*field;
 }
 
-/// The route of each operation: where load and store reach `pe`'s copy of a symmetric address; null
-/// where the ring does.
+/// The route of each operation: where load and store reach `pe`'s heap, and its copy of a symmetric
+/// address in it; `kByRing` where they do not, and the ring does. The heap is what is asked for,
+/// not the address: that is known before a loop, and what is far away is laid out of the way.
+inline constexpr u64 kByRing = 0;
+MORI_DEVICE_FN u64 RouteTo(int pe, FaultCall call) {
+  return AddressOf(pe, &PeAddresses::heap, call);
+}
+MORI_DEVICE_FN bool IsByRing(u64 heap) { return __builtin_expect(heap == kByRing, 0) != 0; }
+template <typename T>
+MORI_DEVICE_FN T* In(u64 heap, T* address) {
+  return reinterpret_cast<T*>(heap + HeapOffset(address));
+}
+/// The same in one; null where the ring does it.
 template <typename T>
 MORI_DEVICE_FN T* NearPtr(T* address, int pe, FaultCall call) {
-  const u64 base = AddressOf(pe, &PeAddresses::heap, call);
-  if (base == 0) return nullptr;
-  return reinterpret_cast<T*>(base + HeapOffset(address));
+  const u64 heap = RouteTo(pe, call);
+  return IsByRing(heap) ? nullptr : In(heap, address);
 }
 /// The same for what nothing but load and store can do.
 template <typename T>
 MORI_DEVICE_FN T* Ptr(T* address, int pe, FaultCall call = FaultCall::kPtr) {
-  T* near = NearPtr(address, pe, call);
-  if (near == nullptr) FailOutOfReach(pe, call);
-  return near;
+  const u64 heap = RouteTo(pe, call);
+  if (IsByRing(heap)) FailOutOfReach(pe, call);
+  return In(heap, address);
 }
 MORI_DEVICE_FN SyncWords* NearSyncWords(int pe) {
   return reinterpret_cast<SyncWords*>(AddressOf(pe, &PeAddresses::sync, FaultCall::kBarrier));
@@ -103,60 +113,60 @@ MORI_DEVICE_FN u64 ElementBytes(u64 count, FaultCall call, int pe) {
 // What load and store reach is in line; the rest is a call, by one thread.
 template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void PutNbi(void* dest, const void* source, u64 bytes, int pe) {
-  u8* to = NearPtr(static_cast<u8*>(dest), pe, FaultCall::kPut);
-  if (to != nullptr) {
-    Copy<Scope, Source::kLocal, kUnit>(to, source, bytes);
+  const u64 heap = RouteTo(pe, FaultCall::kPut);
+  if (!IsByRing(heap)) {
+    Copy<Scope, Source::kLocal, kUnit>(In(heap, dest), source, bytes);
   } else if (Scope::Rank() == 0) {
     RemotePut(RingOp::kPutNbi, pe, dest, source, bytes);
   }
 }
 template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void GetNbi(void* dest, const void* source, u64 bytes, int pe) {
-  const u8* from = NearPtr(static_cast<const u8*>(source), pe, FaultCall::kGet);
-  if (from != nullptr) {
-    Copy<Scope, Source::kRemote, kUnit>(dest, from, bytes);
+  const u64 heap = RouteTo(pe, FaultCall::kGet);
+  if (!IsByRing(heap)) {
+    Copy<Scope, Source::kRemote, kUnit>(dest, In(heap, source), bytes);
   } else if (Scope::Rank() == 0) {
     RemoteGet(RingOp::kGetNbi, pe, dest, source, bytes);
   }
 }
 /// A put where load and store reach.
 template <typename Scope, u32 kUnit>
-MORI_DEVICE_FN void CopyAndMeet(u8* to, const void* source, u64 bytes) {
+MORI_DEVICE_FN void CopyAndMeet(void* to, const void* source, u64 bytes) {
   Copy<Scope, Source::kLocal, kUnit>(to, source, bytes);
   Scope::Sync();  // of a put
 }
 template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void Put(void* dest, const void* source, u64 bytes, int pe) {
-  u8* to = NearPtr(static_cast<u8*>(dest), pe, FaultCall::kPut);
-  if (to == nullptr) {
+  const u64 heap = RouteTo(pe, FaultCall::kPut);
+  if (IsByRing(heap)) {
     return MeetOrFail<Scope>(Scope::Rank() == 0 &&
                              RemotePut(RingOp::kPut, pe, dest, source, bytes));
   }
-  CopyAndMeet<Scope, kUnit>(to, source, bytes);
+  CopyAndMeet<Scope, kUnit>(In(heap, dest), source, bytes);
 }
 template <typename Scope, u32 kUnit = 1>
 MORI_DEVICE_FN void Get(void* dest, const void* source, u64 bytes, int pe) {
-  const u8* from = NearPtr(static_cast<const u8*>(source), pe, FaultCall::kGet);
-  if (from == nullptr) {
+  const u64 heap = RouteTo(pe, FaultCall::kGet);
+  if (IsByRing(heap)) {
     return MeetOrFail<Scope>(Scope::Rank() == 0 &&
                              RemoteGet(RingOp::kGet, pe, dest, source, bytes));
   }
-  Copy<Scope, Source::kRemote, kUnit>(dest, from, bytes);
+  Copy<Scope, Source::kRemote, kUnit>(dest, In(heap, source), bytes);
   Scope::Sync();
 }
 
 /// One element, by the calling thread.
 template <typename T>
 MORI_DEVICE_FN void P(T* dest, T value, int pe) {
-  T* to = NearPtr(dest, pe, FaultCall::kPut);
-  if (to == nullptr) return RemoteP(dest, value, pe);
-  *static_cast<volatile T*>(to) = value;
+  const u64 heap = RouteTo(pe, FaultCall::kPut);
+  if (IsByRing(heap)) return RemoteP(dest, value, pe);
+  *static_cast<volatile T*>(In(heap, dest)) = value;
 }
 template <typename T>
 MORI_DEVICE_FN T G(const T* source, int pe) {
-  const T* from = NearPtr(source, pe, FaultCall::kGet);
-  if (from == nullptr) return RemoteG(source, pe);
-  return *static_cast<const volatile T*>(from);
+  const u64 heap = RouteTo(pe, FaultCall::kGet);
+  if (IsByRing(heap)) return RemoteG(source, pe);
+  return *static_cast<const volatile T*>(In(heap, source));
 }
 
 // ---- order and completion
@@ -194,17 +204,17 @@ MORI_DEVICE_FN void Quiet(int pe) {
 template <typename T, typename Near>
 MORI_DEVICE_FN T FetchingAtomic(RingAtomic code, const T* target, WordOf<T> value,
                                 WordOf<T> expected, int pe, Near near) {
-  const T* word = NearPtr(target, pe, FaultCall::kAtomic);
-  if (word != nullptr) return FromWord<T>(near(const_cast<WordOf<T>*>(AsWord(word))));
+  const u64 heap = RouteTo(pe, FaultCall::kAtomic);
+  if (!IsByRing(heap)) return FromWord<T>(near(const_cast<WordOf<T>*>(AsWord(In(heap, target)))));
   return FromWord<T>(static_cast<WordOf<T>>(
       RemoteFetch(pe, HeapOffset(target), code, sizeof(T), value, expected)));
 }
 /// The same without a result.
 template <typename T, typename Near>
 MORI_DEVICE_FN void PostingAtomic(RingAtomic code, T* target, WordOf<T> value, int pe, Near near) {
-  T* word = NearPtr(target, pe, FaultCall::kAtomic);
-  if (word != nullptr) {
-    near(AsWord(word));
+  const u64 heap = RouteTo(pe, FaultCall::kAtomic);
+  if (!IsByRing(heap)) {
+    near(AsWord(In(heap, target)));
   } else {
     RemotePost(RingMemory::kHeap, pe, HeapOffset(target), code, sizeof(T), value,
                FaultCall::kAtomic);
@@ -286,9 +296,9 @@ MORI_DEVICE_FN void PostNearSignal(u64* word, u64 signal, Signal op) {
 /// Sets or adds the signal, by the calling thread; what it put before comes first.
 template <typename Word>
 MORI_DEVICE_FN void PostSignal(Word* sig_addr, u64 signal, Signal op, int pe) {
-  u64* word = SignalWord(NearPtr(sig_addr, pe, FaultCall::kSignal));
-  if (word != nullptr) {
-    PostNearSignal(word, signal, op);
+  const u64 heap = RouteTo(pe, FaultCall::kSignal);
+  if (!IsByRing(heap)) {
+    PostNearSignal(SignalWord(In(heap, sig_addr)), signal, op);
   } else {
     RemoteSignal(pe, sig_addr, RingAtomicOf(op), signal);
   }
@@ -297,18 +307,17 @@ MORI_DEVICE_FN void PostSignal(Word* sig_addr, u64 signal, Signal op, int pe) {
 template <typename Scope, bool kWaits = false, typename Word>
 MORI_DEVICE_FN void PutSignalNbi(void* dest, const void* source, u64 bytes, Word* sig_addr,
                                  u64 signal, Signal op, int pe) {
-  u8* to = NearPtr(static_cast<u8*>(dest), pe, FaultCall::kPut);
-  if (to == nullptr) {
+  const u64 heap = RouteTo(pe, FaultCall::kPut);
+  if (IsByRing(heap)) {
     const bool has_failed =
         Scope::Rank() == 0 && RemotePutSignal(pe, dest, source, bytes, SignalWord(sig_addr),
                                               RingAtomicOf(op), signal, kWaits);
     if (kWaits) MeetOrFail<Scope>(has_failed);
     return;
   }
-  CopyAndMeet<Scope, 1>(to, source, bytes);
+  CopyAndMeet<Scope, 1>(In(heap, dest), source, bytes);
   // The leader's fence is cumulative over the scope, whose threads have met.
-  if (Scope::Rank() == 0)
-    PostNearSignal(SignalWord(Ptr(sig_addr, pe, FaultCall::kSignal)), signal, op);
+  if (Scope::Rank() == 0) PostNearSignal(SignalWord(In(heap, sig_addr)), signal, op);
 }
 template <typename Scope, typename Word>
 MORI_DEVICE_FN void PutSignal(void* dest, const void* source, u64 bytes, Word* sig_addr, u64 signal,
