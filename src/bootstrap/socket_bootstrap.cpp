@@ -22,6 +22,8 @@ using std::chrono::milliseconds;
 
 /// Longest text of a loss on its way to the others.
 constexpr std::size_t kMaxReason = 4096;
+/// Why a rank is lost that does not keep to the protocol.
+constexpr const char* kOutOfPlace = "it sent a message out of place";
 /// How long rank 0 waits for all to say whether they have come, and who asks for its answer.
 constexpr milliseconds kCensus{500};
 constexpr milliseconds kCensusAnswer{1'500};
@@ -73,10 +75,7 @@ Status SocketBootstrap::LearnShape(const std::vector<std::uint32_t>& node_of,
     const ByteView all = a.empty() ? b : a;
     return Bytes(all.begin(), all.end());
   };
-  if (rank() == 0) {
-    const std::lock_guard lock(mutex_);
-    tree_ = node_of.empty() ? Tree(size()) : Tree(node_of);
-  }
+  if (rank() == 0) SetTree(node_of.empty() ? Tree(size()) : Tree(node_of));
   const Bytes mine = EncodeNodes(node_of);  // of other ranks than 0: nothing
   MORI_ASSIGN_OR_RETURN(const Bytes all, Combine(mine, the_one, limit));
   MORI_ASSIGN_OR_RETURN(const auto nodes, DecodeNodes(all, size()));
@@ -84,14 +83,22 @@ Status SocketBootstrap::LearnShape(const std::vector<std::uint32_t>& node_of,
   if (tree.Parent(rank()) != place_.parent || tree.Children(rank()) != place_.children)
     return Error(ErrorCode::kInternal, "rank {} has another place in the tree than it was told",
                  rank());
-  const std::lock_guard lock(mutex_);
-  tree_ = std::move(tree);
-  // The lock keeps what came first before what comes now.
-  for (Frame& letter : std::exchange(waiting_, {})) {
-    const auto to = DecodeLetter(letter.payload, size());
-    if (to.ok()) Send(WayTo(to->to), letter.type, 0, letter.payload);
-  }
+  SetTree(std::move(tree));
   return Status();
+}
+
+void SocketBootstrap::SetTree(Tree tree) {
+  std::vector<Link*> astray;
+  {
+    const std::lock_guard lock(mutex_);
+    tree_ = std::move(tree);
+    // The lock keeps what came first before what comes now.
+    for (const auto& [from, frame] : std::exchange(waiting_, {})) {
+      const auto letter = DecodeLetter(frame.payload, size());
+      if (!letter.ok() || !PassOn(from, frame, letter->to)) astray.push_back(from);
+    }
+  }
+  for (Link* link : astray) DeclareLost(link, kOutOfPlace);
 }
 
 std::vector<SocketBootstrap::Link*> SocketBootstrap::Links() const {
@@ -236,7 +243,7 @@ void SocketBootstrap::Handle(Link* link, Frame frame) {
     }
     default: break;
   }
-  DeclareLost(link, "it sent a message out of place");
+  DeclareLost(link, kOutOfPlace);
 }
 
 void SocketBootstrap::DeclareLost(Link* link, std::string reason) {
@@ -314,16 +321,15 @@ bool SocketBootstrap::Deliver(Link* link, Frame frame) {
     Keep(letter->from, letter->channel, std::move(letter->message));
     return true;
   }
-  Link* next = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!tree_) {
-      waiting_.push_back(std::move(frame));
-      return true;
-    }
-    next = WayTo(letter->to);
-  }
-  if (next == nullptr || next == link) return false;  // it would go around for ever
+  const std::lock_guard lock(mutex_);
+  if (tree_) return PassOn(link, frame, letter->to);
+  waiting_.emplace_back(link, std::move(frame));
+  return true;
+}
+
+bool SocketBootstrap::PassOn(const Link* from, const Frame& frame, int to) {
+  Link* const next = WayTo(to);
+  if (next == nullptr || next == from) return false;  // it would go around for ever
   Send(next, FrameType::kLetter, 0, frame.payload);
   return true;
 }

@@ -89,6 +89,11 @@ class SocketBootstrap final : public Bootstrap {
   Link* WayTo(int rank) const;
   /// Hands a message to this rank, or passes it on. @return false for one that is out of place
   bool Deliver(Link* link, Frame frame);
+  /// The next step of a letter that is another rank's, with `mutex_` held. @return false where it
+  /// has no way but back
+  bool PassOn(const Link* from, const Frame& frame, int to);
+  /// From now on letters find their way. Those that wait are sent first.
+  void SetTree(Tree tree);
   /// Into the mailbox. Without room this rank gives up.
   void Keep(int from, const Channel& channel, Bytes message);
   /// Whether its host has been silent for too long, which is a loss.
@@ -120,8 +125,9 @@ class SocketBootstrap final : public Bootstrap {
   UniqueFd wake_;
 
   mutable std::mutex mutex_;
-  std::optional<Tree> tree_;    ///< once all are in it
-  std::vector<Frame> waiting_;  ///< letters that came before its shape was known
+  std::optional<Tree> tree_;  ///< once all are in it
+  /// Letters that came before its shape was known, and by whom.
+  std::vector<std::pair<Link*, Frame>> waiting_;
   std::map<Question, Census> censuses_;
   std::map<Question, std::set<Link*>> askers_;                       ///< children
   std::map<Question, std::shared_ptr<std::optional<Marks>>> asked_;  ///< by this rank

@@ -463,6 +463,29 @@ TEST_F(PlayedChild, AMessageInAnotherNameOrOutOfPlaceIsALoss) {
   }
 }
 
+TEST_F(PlayedChild, AMessageOutOfPlaceIsALossBeforeTheShapeIsKnown) {
+  static std::atomic<bool> holds;
+  holds = true;
+  fault_hook = [](const char* point) {
+    if (std::string_view(point) != "init: tree started") return;
+    while (holds) std::this_thread::yield();
+  };
+  Joined joined = Status(ErrorCode::kInternal, "did not return");
+  Play(
+      [](Connection* link) {
+        const Frame to_itself{FrameType::kLetter, 1, 0, EncodeLetter({1, 1, {}, {}})};
+        EXPECT_TRUE(link->Send(to_itself, TestLimit()).ok());
+        EXPECT_TRUE(Eventually([&] { return link->IsDelivered(); }));
+        // Rank 0 has no way to say that it has read it. Where it has not, the test finds nothing.
+        std::this_thread::sleep_for(100ms);
+        holds = false;
+      },
+      &joined);
+  fault_hook = nullptr;
+  EXPECT_EQ(joined.status().code(), ErrorCode::kPeerLost);
+  EXPECT_THAT(joined.status().message(), ::testing::HasSubstr("it sent a message out of place"));
+}
+
 TEST_F(PlayedChild, WhoIsDeclaredLostIsHungUpOn) {
   Joined joined = Status(ErrorCode::kInternal, "did not return");
   Status end;
