@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -33,8 +32,12 @@ constexpr std::size_t kMostWaiting = 2;
 constexpr std::size_t kMostTransfers = 32;
 /// How long a wait spins where it may.
 constexpr auto kSpin = 1ms;
-/// How long the server rests while threads that wait do its work.
-constexpr timespec kRest{0, 50'000};
+/// How long the server rests while threads that wait do its work: twice as long each time, since
+/// every end of a rest takes the CPU of such a thread for a while. What others want of this PE once
+/// these threads do something else waits for the end of a rest, so for no longer than they had
+/// waited before.
+constexpr std::chrono::nanoseconds kShortestRest = 50us;
+constexpr std::chrono::nanoseconds kLongestRest = 500us;
 constexpr auto kAskEvery = 50ms;
 /// While the network takes nothing it is asked again and again.
 constexpr int kStuckPollMs = 1;
@@ -43,8 +46,12 @@ constexpr int kStuckPollMs = 1;
 constexpr auto kReconnectLimit = 2s;
 constexpr auto kProbeEvery = 100ms;
 /// How often in a row the server finds nothing before it waits: writes and reads of others go on
-/// within a look, without a sign of it.
+/// within a look, without a sign of it. Where it has a CPU, it looks for so long, too: it takes
+/// what comes faster than others send it, and to be woken for each part costs more than the part.
 constexpr int kLooks = 8;
+constexpr auto kLooking = 150us;
+/// The longest that it serves without a look at anything else.
+constexpr auto kServing = 10ms;
 constexpr auto kFarewell = 1s;
 /// Parts of a large get by messages that are under way together: the other side keeps as many.
 constexpr std::size_t kPartsAtATime = 16;
@@ -357,7 +364,8 @@ Status OfiChannel::Quiet(int pe) {
 }
 
 void OfiChannel::Progress() {
-  spins_.fetch_add(1, std::memory_order_relaxed);  // the server may rest
+  // The server may rest, where the caller spins: elsewhere it looks once, and then sleeps.
+  if (remote_.may_spin) spins_.fetch_add(1, std::memory_order_relaxed);
   TryDrain();
   TellLosses();
 }
@@ -872,6 +880,7 @@ void OfiChannel::Serve() {
   ::prctl(PR_SET_TIMERSLACK, 1000UL);  // of this thread, in ns: its rests are short
   auto probe_at = Clock::now();
   std::uint64_t spins = 0;
+  auto rest = kShortestRest;
   while (!is_stopped_) {
     LookAfterStuck();
     if (const auto now = Clock::now(); now >= probe_at) {
@@ -881,22 +890,36 @@ void OfiChannel::Serve() {
     }
     TellLosses();
     if (OthersServe(&spins)) {
-      ::clock_nanosleep(CLOCK_MONOTONIC, 0, &kRest, nullptr);
+      std::this_thread::sleep_for(rest);
+      rest = std::min(2 * rest, kLongestRest);
       continue;
     }
-    bool may_wait = false;
-    {
-      const std::lock_guard progress(progress_mutex_);
-      for (int empty = 0; empty < kLooks;) empty = Drain() ? 0 : empty + 1;
-      may_wait = endpoint_->MayWait();
-    }
-    if (!may_wait) continue;
+    rest = kShortestRest;
+    if (!ServeWhatComes()) continue;
     pollfd waits[] = {{endpoint_->wait_descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
     const int ready = ::poll(waits, 2, stuck_ > 0 ? kStuckPollMs : 100);
-    if (ready < 0) ::clock_nanosleep(CLOCK_MONOTONIC, 0, &kRest, nullptr);  // goes on without
+    if (ready < 0) std::this_thread::sleep_for(kShortestRest);  // goes on without
     std::uint64_t ignored = 0;
     if (waits[1].revents != 0) (void)!::read(stop_.get(), &ignored, sizeof ignored);
   }
+}
+
+bool OfiChannel::ServeWhatComes() {
+  const auto looking = remote_.may_spin ? std::chrono::nanoseconds(kLooking) : 0ns;
+  auto now = Clock::now();
+  auto until = now + looking;
+  const auto end = now + kServing;
+  for (int empty = 0; now < end && spinning_.load(std::memory_order_relaxed) == 0;) {
+    const std::lock_guard progress(progress_mutex_);
+    now = Clock::now();
+    if (Drain()) {
+      empty = 0;
+      until = now + looking;
+    } else if (++empty >= kLooks && now >= until) {
+      return endpoint_->MayWait();
+    }
+  }
+  return false;
 }
 
 void OfiChannel::LookAfterStuck() {

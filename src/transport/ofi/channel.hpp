@@ -203,6 +203,9 @@ class OfiChannel final : public Channel {
   void WakeServer();
   /// Whether threads that wait have made progress since the last call.
   bool OthersServe(std::uint64_t* spins) const;
+  /// Carries out what comes until nothing has for a while, or a thread that waits takes over.
+  /// @return whether the wait descriptor will say when more comes
+  bool ServeWhatComes();
   void LookAfterStuck();
   /// Sends something to each peer that something is expected from: a connection that is gone says
   /// so only to who uses it.
