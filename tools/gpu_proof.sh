@@ -4,7 +4,7 @@
 #
 #   tools/gpu_proof.sh [build folder]    build/gpu-proof by default
 #
-# SHARDS       test programs side by side on a GPU [3]
+# SHARDS       test programs side by side on a GPU [3]; more than three can open more channels than an H200 has
 # FILTER       of the tests, as --gtest_filter [all]; they run with all PEs on one GPU
 # FILTER_ALL   of those that run again over all GPUs, where there are several [all of several PEs]
 # SANITIZER    which tools of compute-sanitizer run; 0: none [memcheck racecheck synccheck]

@@ -1,6 +1,5 @@
 // PEs on several nodes of one machine, made by MORI_NODE_ID: kernels and streams reach those of
-// other nodes by the ring and its proxy, and heaps in memory of GPUs go over the network. Written
-// and compiled, and not run yet on a GPU.
+// other nodes by the ring and its proxy, and heaps in memory of GPUs go over the network.
 #include <gtest/gtest.h>
 
 #include <stdlib.h>
