@@ -4,8 +4,9 @@
 
 namespace mori::shmem::detail {
 
+// In place: a call behind that of a program would be a fifth of a short copy.
 void CopyElements(void* to, const void* from, std::size_t bytes) {
-  mori::shmem::CopyElements(to, from, bytes);
+  element_copy::Copy<element_copy::Accesses>(to, from, bytes);
 }
 
 }  // namespace mori::shmem::detail

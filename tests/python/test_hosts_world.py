@@ -471,8 +471,8 @@ def test_a_paused_host_is_late_pes_by_name(meet: Callable[..., Meeting]) -> None
         meeting.hosts.all[1].pause()
         said = meeting.what_pes_say(3)
         assert sorted(said) == [0, 1, 4]
-        # One of them may have come to the last barrier before it was stopped. Who gives up is lost to
-        # those that still wait, and tells them for whom.
+        # One of them may have come to the last barrier before it was stopped. Who gives up is lost
+        # to those that still wait, and tells them for whom.
         late = r"PE [23] \(host b, .* did not come within"
         gave_up = rf"PE [014] \(host [ac], .* is lost: it gave up: {late}"
         for text in said.values():
