@@ -44,20 +44,17 @@ test-python: build-tested ## Run the Python tests
 	  $(PYTHON_BIN) -m pytest -n $(JOBS) --dist loadfile --junit-xml=$(TESTED)/pytest.xml
 
 .PHONY: test-sanitizers
-test-sanitizers: coverage asan tsan fuzz-briefly ## Run the C++ tests with coverage and sanitizers, and the fuzzers briefly
+test-sanitizers: coverage tsan fuzz-briefly ## Run the C++ tests twice more, under sanitizers and with coverage, and the fuzzers briefly
 
 .PHONY: coverage
-coverage: setup-test-sanitizers ## Run the C++ tests and report line coverage of src/
-	@find build/host-coverage -name '*.gcda' -delete 2>/dev/null || true
-	cmake --preset host-coverage
-	cmake --build --preset host-coverage
-	ctest --preset host-coverage $(CTEST)
+coverage: asan ## Run the C++ tests under the address sanitizer and report line coverage of src/
 	@mkdir -p build/coverage
 	$(VENV)/bin/gcovr --root . --filter src/ --exclude src/pybind/ --gcov-ignore-parse-errors=negative_hits.warn_once_per_file \
-	  --txt --print-summary --html-details build/coverage/index.html build/host-coverage
+	  --txt --print-summary --html-details build/coverage/index.html build/host-asan
 
 .PHONY: asan
 asan: setup-test-sanitizers ## Run the C++ tests under the address and undefined-behaviour sanitizers
+	@find build/host-asan -name '*.gcda' -delete 2>/dev/null || true
 	cmake --preset host-asan
 	cmake --build --preset host-asan
 	ctest --preset host-asan $(CTEST)
