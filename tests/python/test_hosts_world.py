@@ -215,8 +215,8 @@ def test_hosts_that_have_one_node_name_are_told_on_every_pe(
     # One of them may hear of it by another that gave up before.
     named = (
         rb"shmem_init: (rank \d is lost: it gave up: )?PE 0 \(host a, process \d+\) and PE 2 "
-        rb"\(host b, process \d+\) have one name of their node, \"same\", but they are on different "
-        rb"machines"
+        rb"\(host b, process \d+\) have one name of their node, \"same\", but they are on "
+        rb"different machines"
     )
     assert len(re.findall(named, done.stderr)) == 4, done.stderr.decode()
 
