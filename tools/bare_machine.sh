@@ -56,8 +56,12 @@ make_machine() {
 variables=(HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin CI=true
   SSL_CERT_FILE=/etc/bare/ca.crt PIP_CERT=/etc/bare/ca.crt REQUESTS_CA_BUNDLE=/etc/bare/ca.crt)
 mapfile -t -O "${#variables[@]}" variables < <(env | grep '^MORI_' || true)
+# Its folder becomes the root of mounts of its own: in a chroot, who enters the mounts of another process is outside again.
 inside() {
-  chroot "$root" /usr/bin/env -i "${variables[@]}" bash -c "cd /root/project && $1" >>"$log" 2>&1 </dev/null
+  # shellcheck disable=SC2016  # the inner shell expands it
+  unshare --mount --propagation private bash -c '
+    cd "$1" && mkdir -p outside && pivot_root . outside && cd / && umount -l outside && rmdir outside && shift && exec "$@"' \
+    inside "$root" /usr/bin/env -i "${variables[@]}" bash -c "cd /root/project && $1" >>"$log" 2>&1 </dev/null
 }
 
 command -v debootstrap >/dev/null || fail "needs debootstrap (apt-get install debootstrap)"
