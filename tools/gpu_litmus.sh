@@ -136,7 +136,7 @@ change 'a barrier without its fence' collectives.hpp \
   '  FenceRelease();
   u32 pe = rank;' '  u32 pe = rank;' "${barrier_tests[@]}"
 change 'a barrier whose scope does not meet before it' collectives.hpp \
-  '  if (Scope::SyncAny(is_second)) FailMeeting' '  if (is_second) FailMeeting' "${late_barrier_tests[@]}"
+  '  if (Scope::SyncAny(others != 0)) FailMeeting' '  if (others != 0) FailMeeting' "${late_barrier_tests[@]}"
 change 'an add that is a load and a store' memory.hpp \
   'MORI_PTX_ATOMIC(FetchAdd, "add.u" bits, type, letter)' \
   'MORI_DEVICE_FN type FetchAdd(type* p, type v) { const type old = LoadRelaxed(p); StoreRelaxed(p, old + v); return old; }' \
