@@ -188,10 +188,13 @@ TEST(InitFailure, WhoNoticesItFirstTellsItWhateverItsKind) {
 /// All but `victim` run `call`, which must end with kPeerLost and name the victim.
 void ExpectVictimNamed(int size, int victim, const std::function<int(const Pe&)>& call,
                        const std::function<void()>& death) {
+  const testing::Shared<std::atomic<int>> out(0);  // of the barrier
   const auto body = [&](const Pe& pe) {
     pe.Init();
     PE_CHECK_EQ(ShmemBarrierAll(), 0);
+    ++*out;
     if (pe.rank == victim) {
+      while (*out < size) ::usleep(100);
       ::usleep(20'000);  // the others are in the call, some asleep
       death();
       return;
