@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
 #include "bootstrap/letter.hpp"
@@ -324,6 +325,7 @@ bool SocketBootstrap::Deliver(Link* link, Frame frame) {
   const std::lock_guard lock(mutex_);
   if (tree_) return PassOn(link, frame, letter->to);
   waiting_.emplace_back(link, std::move(frame));
+  FaultPoint("bootstrap: a letter waits for the tree");
   return true;
 }
 

@@ -35,6 +35,8 @@
 namespace mori::shmem {
 namespace {
 
+using testing::AwaitCount;
+using testing::Counter;
 using testing::Failures;
 using testing::Limit;
 using testing::Outcome;
@@ -188,13 +190,14 @@ TEST(InitFailure, WhoNoticesItFirstTellsItWhateverItsKind) {
 /// All but `victim` run `call`, which must end with kPeerLost and name the victim.
 void ExpectVictimNamed(int size, int victim, const std::function<int(const Pe&)>& call,
                        const std::function<void()>& death) {
-  const testing::Shared<std::atomic<int>> out(0);  // of the barrier
+  const Counter out(
+      0);  // of the barrier: over a network a loss can be heard of before its last word
   const auto body = [&](const Pe& pe) {
     pe.Init();
     PE_CHECK_EQ(ShmemBarrierAll(), 0);
     ++*out;
     if (pe.rank == victim) {
-      while (*out < size) ::usleep(100);
+      AwaitCount(out, size);
       ::usleep(20'000);  // the others are in the call, some asleep
       death();
       return;
@@ -254,13 +257,6 @@ TEST(Lost, KilledInFinalizeIsNamedToTheOthers) {
   });
   outcomes[1] = {};
   EXPECT_EQ(Failures(outcomes), "");
-}
-
-/// The PEs of a run that have come to some point.
-using Counter = testing::Shared<std::atomic<int>>;
-
-void AwaitCount(const Counter& counter, int count) {
-  while (counter->load() < count) ::usleep(100);
 }
 
 std::vector<int> LatePes() {

@@ -549,13 +549,13 @@ TEST(Lifecycle, InfoShowsWhatWasChosen) {
 
 TEST(Lifecycle, APeThatIsKilledInABarrierIsNamedToTheOthers) {
   // Over a network a loss may be heard of before the last word of a barrier that is over.
-  static const testing::Shared<std::atomic<int>> out(0);
+  static const testing::Counter out(0);
   const auto outcomes = RunProcesses(4, [](const Pe& pe) {
     pe.Init();
     PE_CHECK_EQ(ShmemBarrierAll(), 0);
     ++*out;
     if (pe.rank == 2) {
-      while (*out < pe.size) std::this_thread::yield();
+      testing::AwaitCount(out, pe.size);
       ::kill(::getpid(), SIGKILL);
     }
     PE_CHECK_EQ(ShmemBarrierAll(), static_cast<int>(ErrorCode::kPeerLost));
@@ -617,7 +617,7 @@ TEST(Fork, CallsInAChildAreErrorsThatSayWhy) {
 TEST(Fork, AParentThatDiesIsNoticedAlthoughItsChildLives) {
   testing::Options options;
   options.deadline = std::chrono::seconds(20);
-  static const testing::Shared<std::atomic<int>> out(0);
+  static const testing::Counter out(0);
   const auto body = [](const Pe& pe) {
     pe.Init();
     PE_CHECK_EQ(ShmemBarrierAll(), 0);  // nobody is in init any more
@@ -627,7 +627,7 @@ TEST(Fork, AParentThatDiesIsNoticedAlthoughItsChildLives) {
         ::alarm(40);  // outlives the deadline, then goes by itself
         ::pause();
       }
-      while (*out < pe.size) std::this_thread::yield();
+      testing::AwaitCount(out, pe.size);
       ::kill(::getpid(), SIGKILL);
     }
     PE_CHECK_EQ(ShmemBarrierAll(), static_cast<int>(ErrorCode::kPeerLost));

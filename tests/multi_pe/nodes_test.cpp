@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -466,7 +465,7 @@ TEST(NodesSizes, GetNbiBringsAllOfThemAtEveryAlignment) {
 TEST(NodesFaults, APeThatDiesIsNamedOnOtherNodes) {
   const Names nodes{"a", "b", "a", "c"};
   // A loss may be heard of before the last word of a barrier that is over where it happened.
-  const testing::Shared<std::atomic<int>> out(0);
+  const testing::Counter out(0);
   const auto outcomes = RunProcesses(4, [&](const Pe& pe) {
     InitOn(pe, nodes);
     auto* word = Allocate<std::uint64_t>(1);
@@ -474,7 +473,7 @@ TEST(NodesFaults, APeThatDiesIsNamedOnOtherNodes) {
     PE_CHECK_EQ(ShmemBarrierAll(), 0);
     ++*out;
     if (pe.rank == 1) {
-      while (*out < 4) std::this_thread::yield();
+      testing::AwaitCount(out, pe.size);
       ::raise(SIGKILL);
     }
     int code = 0;

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -52,6 +53,12 @@ class Shared {
   const bool written =
       ::write(report, failure.data(), failure.size()) == static_cast<ssize_t>(failure.size());
   std::exit(written && !::testing::Test::HasFailure() ? 0 : 1);
+}
+
+/// Processes of a test that have come to some point.
+using Counter = Shared<std::atomic<int>>;
+inline void AwaitCount(const Counter& counter, int count) {
+  while (counter->load() < count) ::usleep(100);
 }
 
 /// Forks. Under the address sanitizer of GCC before 14, whose allocator does not know of forks, a

@@ -464,21 +464,19 @@ TEST_F(PlayedChild, AMessageInAnotherNameOrOutOfPlaceIsALoss) {
 }
 
 TEST_F(PlayedChild, AMessageOutOfPlaceIsALossBeforeTheShapeIsKnown) {
-  static std::atomic<bool> holds;
-  holds = true;
+  static std::atomic<bool> has_come;
+  has_come = false;
   fault_hook = [](const char* point) {
-    if (std::string_view(point) != "init: tree started") return;
-    while (holds) std::this_thread::yield();
+    if (std::string_view(point) == "bootstrap: a letter waits for the tree") has_come = true;
+    if (std::string_view(point) == "init: tree started") {
+      EXPECT_TRUE(Eventually([] { return has_come.load(); }));
+    }
   };
   Joined joined = Status(ErrorCode::kInternal, "did not return");
   Play(
       [](Connection* link) {
         const Frame to_itself{FrameType::kLetter, 1, 0, EncodeLetter({1, 1, {}, {}})};
         EXPECT_TRUE(link->Send(to_itself, TestLimit()).ok());
-        EXPECT_TRUE(Eventually([&] { return link->IsDelivered(); }));
-        // Rank 0 has no way to say that it has read it. Where it has not, the test finds nothing.
-        std::this_thread::sleep_for(100ms);
-        holds = false;
       },
       &joined);
   fault_hook = nullptr;

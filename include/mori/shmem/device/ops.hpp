@@ -60,8 +60,8 @@ MORI_DEVICE_FN u64 AddressOf(int pe, u64 PeAddresses::*field, FaultCall call) {
 }
 
 /// The route of each operation: where load and store reach `pe`'s heap, and its copy of a symmetric
-/// address in it; `kByRing` where they do not, and the ring does. The heap is what is asked for,
-/// not the address: that is known before a loop, and what is far away is laid out of the way.
+/// address in it; `kByRing` where they do not, and the ring does. It asks for the heap and not for
+/// the address: a compiler can load the heap once before a loop, and tests one number.
 inline constexpr u64 kByRing = 0;
 MORI_DEVICE_FN u64 RouteTo(int pe, FaultCall call) {
   return AddressOf(pe, &PeAddresses::heap, call);

@@ -33,9 +33,8 @@ MORI_DEVICE_FN void BlockSync() { asm volatile("barrier.sync.aligned 0;" ::: "me
 MORI_DEVICE_FN bool BlockSyncAny(bool mine) {
   u32 any;
   asm volatile(
-      "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.red.or.aligned.pred q, 0, p; selp.u32 %0, "
-      "1, 0, q; "
-      "}"
+      "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; "
+      "barrier.red.or.aligned.pred q, 0, p; selp.u32 %0, 1, 0, q; }"
       : "=r"(any)
       : "r"(static_cast<u32>(mine))
       : "memory");
@@ -142,9 +141,9 @@ struct Warp {
   static MORI_DEVICE_FN void Sync() { WarpSync(LanesInWarp()); }
   static MORI_DEVICE_FN bool SyncAny(bool mine) { return WarpSyncAny(LanesInWarp(), mine); }
 };
-/// The lanes of a warp make the call at one place of the program, as `__syncthreads()` demands: a
-/// barrier that takes lanes one by one has a second way behind each call, and synccheck takes that
-/// way for a barrier that some threads do not reach.
+/// The lanes of a warp make the call at one place of the program, as `__syncthreads()` demands.
+/// Barriers that let lanes come one by one would need more code, and synccheck reports them as
+/// threads that do not come.
 struct Block {
   static constexpr bool kIsOneThread = false;
   static constexpr int kBatch = 8;
